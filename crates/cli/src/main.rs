@@ -23,7 +23,7 @@
 //! | [`locate`] | default paths, absolute paths, the pool that a path belongs to |
 //! | [`log`] | the log, which does not wait for a full disk beneath it |
 //! | [`paths_in_pools`] | paths in mounted pools, their attributes, and the files below them |
-//! | [`libc_sites`] | where the C library makes the calls that direct access answers |
+//! | [`libc_text`] | the C library's text with jumps where it makes calls that direct access answers |
 //! | [`inspect`] | opens a pool to save or mend it, its memory alone if need be |
 //! | [`mounts`] | which pools are mounted where |
 //! | [`disks`] | shows disks and regions |
@@ -46,7 +46,7 @@ mod failure;
 mod guard;
 mod inspect;
 mod killed_servers;
-mod libc_sites;
+mod libc_text;
 mod locate;
 mod log;
 mod lost_content;

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// The variable that names the file.
-pub const VARIABLE: &str = "CONQUEST_COUNTS";
+pub const VARIABLE: &std::ffi::CStr = c"CONQUEST_COUNTS";
 /// Calls have numbers below this.
 const CALLS: usize = 512;
 /// Bytes of the file.

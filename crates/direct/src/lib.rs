@@ -9,7 +9,7 @@
 //! | `call` | the system calls, by groups |
 //! | [`calls`] | how each system call names files |
 //! | [`callers`] | code that calls the kernel past the C library |
-//! | [`sites`] | places in the C library's text that make system calls |
+//! | [`rewritten`] | the C library's text as programs with direct access have it |
 //! | [`counts`] | counts calls for `conquest run --check` |
 //! | `takes` | which arguments of a system call are descriptors |
 //! | `real` | descriptors of the mount in the place of those that are served here |
@@ -39,7 +39,7 @@ mod mapped;
 mod open_file;
 mod raw;
 mod real;
-pub mod sites;
+pub mod rewritten;
 mod stat;
 mod state;
 mod takes;
@@ -164,9 +164,11 @@ impl Engine {
         is_intact
     }
 
-    /// The working directory is this directory of the pool now, or one elsewhere.
-    pub fn enter(&self, dir: Option<Ino>) {
+    /// The working directory is this directory of the pool now, or one elsewhere. From one above the mount, the part of the mount's path that
+    /// begins at `from_here` leads there; else that is 0.
+    pub fn enter(&self, dir: Option<Ino>, from_here: usize) {
         self.state.working_directory.store(dir.unwrap_or(0), Ordering::Relaxed);
+        self.state.from_here.store(from_here, Ordering::Relaxed);
     }
 
     /// Makes all descriptors that are served here real.

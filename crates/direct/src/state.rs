@@ -35,6 +35,8 @@ pub struct State {
     pub useless: Kept,
     /// The working directory if it is in the pool, or 0.
     pub working_directory: AtomicU64,
+    /// Where in the mount's path the part begins that leads there from the working directory, if that lies above; or 0.
+    pub from_here: AtomicUsize,
     /// RLIMIT_FSIZE.
     pub size_limit: AtomicU64,
     /// Does the kernel open all files?
@@ -80,6 +82,7 @@ impl State {
             descriptors: Descriptors::default(),
             useless: Kept::new(useless()?)?,
             working_directory: AtomicU64::new(0),
+            from_here: AtomicUsize::new(0),
             size_limit: AtomicU64::new(size_limit()),
             opens_only_real: AtomicBool::new(false),
             locks: Mutex::default(),

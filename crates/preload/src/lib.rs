@@ -1,11 +1,12 @@
 //! Direct access for unmodified programs: `conquest run` has the loader load this library into each of them.
 //!
-//! It rewrites the system-call sites of the C library, so that each file call of the process comes to
+//! It maps a text of the C library in which each file call leads to
 //! [`hook`], which asks the engine (`direct`) where the call concerns a pool, and the kernel otherwise. Where
-//! the C library is not the one that `conquest run` has looked at nothing is rewritten: the mount serves the process.
+//! the C library is not the one that `conquest run` has looked at it stays as it is: the mount serves the process.
 
 mod counts;
 mod emulator;
+mod entry;
 mod env;
 mod hook;
 mod libc_text;
@@ -14,9 +15,11 @@ mod mounts;
 mod operation;
 mod process;
 mod raw;
+mod relocate;
 mod signals;
 mod stack;
-mod trampoline;
+
+use mounts::Mount;
 
 /// The program's allocator is not ours to use: it may be at work itself when a signal handler of the program opens a file.
 #[global_allocator]
@@ -28,7 +31,8 @@ static ALLOCATOR: dlmalloc::GlobalDlmalloc = dlmalloc::GlobalDlmalloc;
 static INIT: extern "C" fn() = init;
 
 extern "C" fn init() {
-    let Some(plan) = env::plan().filter(|plan| !plan.mounts.is_empty()) else { return };
+    let Some((text, mounts)) = env::value(env::TEXT).zip(env::value(env::MOUNTS)) else { return };
+    let Some(mounts) = Mount::parse_all(mounts.to_bytes()).filter(|mounts| !mounts.is_empty()) else { return };
     if emulator::runs_this() {
         return;
     }
@@ -36,11 +40,13 @@ extern "C" fn init() {
     unsafe { dlmalloc::enable_alloc_after_fork() };
     process::watch_forks();
     counts::begin();
-    mounts::set(plan.mounts);
-    let Some(text) = libc_text::find(&plan.build_id) else { return };
-    if trampoline::install(&text, &plan.sites).is_ok() {
-        // Hooks look at paths from now on, whatever their addresses are.
-        signals::catch_faults();
-        mounts::look_at_working_directory();
+    mounts::set(mounts);
+    match libc_text::replace(text) {
+        Ok(()) => {
+            // Hooks look at paths from now on, whatever their addresses are.
+            signals::catch_faults();
+            mounts::look_at_working_directory();
+        }
+        Err(why) => mounts::all().iter().for_each(|mount| counts::report_refusal(mount.dir(), &why.to_string())),
     }
 }

@@ -4,9 +4,9 @@ use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use crate::{counts, loaded, stack};
+use crate::{counts, loaded, raw, stack};
 use direct::{Engine, Mounted, NOSYMFOLLOW};
 use pram::clock::coarse;
 use pram::mem::descriptor::{self, despite_limit, Kept};
@@ -48,9 +48,12 @@ pub struct Mount {
     id: AtomicU64,
     /// Is it out of place, or something mounted below it?
     is_hidden: AtomicBool,
+    /// Where in `dir` the part begins that leads here from the working directory, if that lies above; or 0.
+    from_here: AtomicUsize,
 }
 
-static MOUNTS: OnceLock<Vec<Mount>> = OnceLock::new();
+/// Those that the process began with; they are never dropped.
+static MOUNTS: AtomicPtr<Vec<Mount>> = AtomicPtr::new(std::ptr::null_mut());
 /// The position of the mount that holds the working directory, + 1.
 static WORKING: AtomicUsize = AtomicUsize::new(0);
 static ATTACHING: Mutex<()> = Mutex::new(());
@@ -60,11 +63,12 @@ static TABLE: Mutex<Option<Kept>> = Mutex::new(None);
 static LOOKED: AtomicU64 = AtomicU64::new(0);
 
 pub fn set(mounts: Vec<Mount>) {
-    _ = MOUNTS.set(mounts);
+    MOUNTS.store(Box::into_raw(Box::new(mounts)), Ordering::Release);
 }
 
 pub fn all() -> &'static [Mount] {
-    MOUNTS.get().map_or(&[], Vec::as_slice)
+    // SAFETY: they are never dropped.
+    unsafe { MOUNTS.load(Ordering::Acquire).as_ref() }.map_or(&[], Vec::as_slice)
 }
 
 /// The engines of this process.
@@ -97,7 +101,10 @@ pub fn of_path(path: usize) -> Option<&'static Engine> {
             }
         },
         0 => None,
-        _ => all().get(WORKING.load(Ordering::Relaxed).wrapping_sub(1))?.engine(),
+        _ => match WORKING.load(Ordering::Relaxed) {
+            0 => all().iter().find(|mount| mount.is_reached_from_here(path))?.engine(),
+            within => all().get(within - 1)?.engine(),
+        },
     }
 }
 
@@ -108,11 +115,28 @@ pub fn look_at_working_directory() {
     let dev = |stat: &rustix::fs::Statx| rustix::fs::makedev(stat.stx_dev_major, stat.stx_dev_minor);
     let at = found.as_ref().and_then(|stat| all().iter().position(|mount| mount.dev == dev(stat)));
     WORKING.store(at.map_or(0, |at| at + 1), Ordering::Relaxed);
+    let mut room = [0; libc::PATH_MAX as usize];
+    let path = if at.is_none() { working_directory(&mut room) } else { &[] };
     for (n, mount) in all().iter().enumerate() {
+        let from_here = mount.dir.strip_prefix(path).map_or(0, |rest| match (path, rest) {
+            ([], _) | (_, []) => 0,
+            (b"/", _) => 1,
+            (_, [b'/', ..]) => path.len() + 1,
+            _ => 0,
+        });
+        mount.from_here.store(from_here, Ordering::Relaxed);
         if let Some(engine) = mount.attached() {
-            engine.enter(found.as_ref().filter(|_| at == Some(n)).map(|stat| stat.stx_ino));
+            engine.enter(found.as_ref().filter(|_| at == Some(n)).map(|stat| stat.stx_ino), from_here);
         }
     }
+}
+
+/// The path of the working directory; empty if it has none that begins at the root.
+fn working_directory(room: &mut [u8]) -> &[u8] {
+    let len = raw::call(libc::SYS_getcwd as u32, &[room.as_mut_ptr() as usize, room.len(), 0, 0, 0, 0]);
+    // With the 0 at its end.
+    let path = usize::try_from(len - 1).ok().and_then(|len| room.get(..len));
+    path.filter(|path| path.first() == Some(&b'/')).unwrap_or_default()
 }
 
 /// From now on the kernel serves everything: the process sees other mounts, or an unknown part of them.
@@ -188,7 +212,7 @@ impl Mount {
 
     fn parse(line: &[u8]) -> Option<Mount> {
         let mut fields = line.split(|byte| *byte == b' ');
-        let dev = u64::from_str_radix(std::str::from_utf8(fields.next()?).ok()?, 16).ok()?;
+        let dev = number(fields.next()?)?;
         let (dir, pool) = (unescape(fields.next()?)?, unescape(fields.next()?)?);
         Some(Mount {
             dir,
@@ -198,15 +222,25 @@ impl Mount {
             is_refused: AtomicBool::default(),
             id: AtomicU64::default(),
             is_hidden: AtomicBool::default(),
+            from_here: AtomicUsize::default(),
         })
+    }
+
+    pub fn dir(&self) -> &[u8] {
+        &self.dir
     }
 
     /// Does the path lead into the mount, or to it?
     #[inline]
     fn holds(&self, path: usize) -> bool {
-        let len = self.dir.len();
-        // A string that is shorter differs before its end.
-        direct::bytes(path, len + 1).is_ok_and(|text| text[..len] == self.dir && matches!(text[len], b'/' | 0))
+        leads(path, &self.dir)
+    }
+
+    /// Does a path from the working directory, which lies above the mount, lead into it, or to it?
+    #[inline]
+    fn is_reached_from_here(&self, path: usize) -> bool {
+        let from_here = self.from_here.load(Ordering::Relaxed);
+        from_here != 0 && leads(path, &self.dir[from_here..])
     }
 
     #[inline]
@@ -303,6 +337,14 @@ impl Mount {
     }
 }
 
+/// Does the path at this address lead to `dir`, or on from there?
+#[inline]
+fn leads(path: usize, dir: &[u8]) -> bool {
+    let len = dir.len();
+    // A string that is shorter differs before its end.
+    direct::bytes(path, len + 1).is_ok_and(|text| text[..len] == *dir && matches!(text[len], b'/' | 0))
+}
+
 fn is_only_thread() -> bool {
     // Its links are `.`, `..`, and the threads.
     rustix::fs::stat(c"/proc/self/task").is_ok_and(|tasks| tasks.st_nlink == 3)
@@ -334,11 +376,17 @@ fn unescape(text: &[u8]) -> Option<Vec<u8>> {
     let mut bytes = Vec::with_capacity(text.len());
     while let Some((first, after)) = rest.split_first() {
         let (byte, after) = match first {
-            b'%' => (u8::from_str_radix(std::str::from_utf8(after.get(..2)?).ok()?, 16).ok()?, &after[2..]),
+            b'%' => (number(after.get(..2)?)? as u8, &after[2..]),
             byte => (*byte, after),
         };
         bytes.push(byte);
         rest = after;
     }
     Some(bytes)
+}
+
+/// A number in base 16.
+fn number(text: &[u8]) -> Option<u64> {
+    text.iter()
+        .try_fold(0_u64, |number, digit| Some(number.checked_mul(16)? + u64::from(char::from(*digit).to_digit(16)?)))
 }

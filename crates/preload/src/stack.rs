@@ -6,7 +6,7 @@ use std::cell::Cell;
 use std::ffi::c_void;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
-use crate::operation;
+use crate::{operation, relocate};
 
 use rustix::mm::{madvise, mmap_anonymous, mprotect, Advice, MapFlags, MprotectFlags, ProtFlags};
 
@@ -51,7 +51,11 @@ pub fn hold() -> Held {
 
 #[cold]
 fn take() -> usize {
-    let free = FREE.lock().unwrap_or_else(PoisonError::into_inner).pop();
+    let free = {
+        let mut free = hold();
+        relocate::rest();
+        free.pop()
+    };
     let Some(stack) = free.or_else(make) else { return 0 };
     STACK.set(stack);
     if let Some(key) = KEY.get_or_init(new_key) {

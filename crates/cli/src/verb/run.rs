@@ -12,12 +12,10 @@ use direct::{calls, counts};
 
 use crate::failure::{Context, Failure, Result};
 use crate::mounts::Mounted;
-use crate::{libc_sites, locate, mounts};
+use crate::{libc_text, locate, mounts};
 
 /// The file of the library that the loader loads into programs.
 pub const LIBRARY: &str = "libconquest_preload.so";
-/// Where C libraries for x86-64 are: Debian's place, and that of others.
-const LIBC: [&str; 2] = ["/lib/x86_64-linux-gnu/libc.so.6", "/lib64/libc.so.6"];
 
 /// Run a program with direct access to pools: much faster than through the mount.
 ///
@@ -65,7 +63,8 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         return Err(failed(command.exec()));
     }
     let counters = counters()?;
-    let status = command.env(counts::VARIABLE, counters.as_os_str()).status().map_err(failed)?;
+    let status =
+        command.env(OsStr::from_bytes(counts::VARIABLE.to_bytes()), counters.as_os_str()).status().map_err(failed)?;
     report(&std::fs::read(&counters).context(|| "cannot read the counters".into())?)?;
     Ok(u8::try_from(status.code().unwrap_or(128)).map_or(ExitCode::FAILURE, ExitCode::from))
 }
@@ -98,12 +97,7 @@ fn report(bytes: &[u8]) -> Result<()> {
 /// Has the loader give direct access to the command.
 fn prepare(command: &mut Command, mounts: &[Mounted]) -> Result<()> {
     let library = library()?;
-    let libc = LIBC.iter().map(Path::new).find(|path| path.exists());
-    let libc =
-        libc.ok_or_else(|| Failure::new("no C library that direct access knows is installed: libc.so.6 of glibc"))?;
-    let found = libc_sites::of(libc)?;
-    let mut sites: String = found.build_id.iter().map(|byte| format!("{byte:02x}")).collect();
-    found.sites.iter().for_each(|site| _ = write!(sites, " {site}"));
+    let text = libc_text::file()?;
     let mut lines = String::new();
     for mount in mounts {
         if let Some(dev) = device(&mount.number) {
@@ -116,7 +110,7 @@ fn prepare(command: &mut Command, mounts: &[Mounted]) -> Result<()> {
         preload.push(":");
         preload.push(others);
     }
-    command.env("LD_PRELOAD", preload).env("CONQUEST_SITES", sites).env("CONQUEST_MOUNTS", lines);
+    command.env("LD_PRELOAD", preload).env("CONQUEST_TEXT", text).env("CONQUEST_MOUNTS", lines);
     Ok(())
 }
 

@@ -61,6 +61,7 @@ const STEPS: &[(&str, &str)] = &[
     ("python3", concat!("python3 - <<'END'\n", include_str!("direct_privileges.py"), "\nEND")),
     ("cc", include_str!("direct_raw.sh")),
     // Elsewhere, in processes that never look at the pool.
+    ("python3", concat!("cd / && python3 - <<'END'\n", include_str!("direct_elsewhere.py"), "\nEND")),
     ("python3", "cd / && t=$(mktemp) && touch \"$t\" && echo touched; rm \"$t\"; python3 -c \"import ctypes; c = ctypes.CDLL(None, use_errno=True); print([(c.access(ctypes.c_void_p(at), 0), ctypes.get_errno()) for at in (0, 8, 0x8000)])\""),
 ];
 
@@ -148,6 +149,14 @@ fn counted() -> Outcome {
     let told = String::from_utf8_lossy(&ran.expect("python3").stderr).into_owned();
     assert!(told.contains("1 by the mount: poll\n") && told.contains("1 by the mount: sendmsg"), "{told}");
     assert!(told.contains(" calls on pools were direct"), "{told}");
+    // From a directory above the mount, which is named `mnt` there.
+    let script = "mkdir mnt/a && echo one >mnt/a/f && cd mnt/a && cat f ../a/f && cd ../.. && cat mnt/a/f && ls mnt/a mnt && rm -r mnt/a";
+    let ran =
+        lab.command(&["run", "--check", "--", "sh", "-c", script]).current_dir(lab.path("")).output().expect("sh");
+    let told = [ran.stdout, ran.stderr].map(|text| String::from_utf8_lossy(&text).into_owned());
+    assert!(told[0].starts_with("one\none\none\nmnt:\na\nf\n\nmnt/a:\nf\n"), "{told:?}");
+    let counts: Vec<u64> = told[1].split_whitespace().filter_map(|word| word.parse().ok()).take(2).collect();
+    assert!(counts[0] > 20 && counts[0] == counts[1], "{told:?}");
     lab.umount();
     Ok(())
 }

@@ -2,15 +2,11 @@
 //!
 //! All of them must be understood: a library with one that is not is left as it is, and the mount serves its programs.
 
-use std::path::Path;
-
 use direct::calls::Class;
-use direct::sites::{Site, JUMP};
 use iced_x86::{Code, Decoder, DecoderOptions, FlowControl, Instruction, OpKind, Register};
-use object::{Object, ObjectSection};
 
-use crate::failure::{Context, Failure, Result};
-
+/// Bytes of the jump to a trampoline, which takes the place of a site's first.
+pub(super) const JUMP: usize = 5;
 /// Most bytes from where a call's number is set to its `syscall`.
 const WINDOW: usize = 40;
 /// `mov $NR,%eax`.
@@ -26,29 +22,28 @@ const JUMP_IF_EQUAL: u8 = 0x74;
 /// Within so many bytes its slower branch makes the call.
 const SLOW: usize = 64;
 
-/// What there is to know of a C library.
-pub struct Sites {
-    pub build_id: Vec<u8>,
-    pub sites: Vec<Site>,
+/// A place that makes a system call. Offsets count from where the library is loaded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Site {
+    /// Instructions from `at` set the arguments and the number; `syscall` is at `syscall`. They run in the trampoline,
+    /// and a call that is the kernel's is made at `syscall`, where the unwinder knows the frame (a thread may be cancelled in it).
+    Before { at: u32, syscall: u32 },
+    /// `read`: its entry compares a byte at `flag` with 0 (7 bytes) and branches. `syscall` is that of the branch not taken.
+    Read { at: u32, flag: u32, syscall: u32 },
+    /// `xor %eax,%eax; syscall; cmp $-4096,%rax` (10 bytes), in no call that can be cancelled.
+    Short { at: u32 },
 }
 
-/// The sites of the C library in this file.
-pub fn of(library: &Path) -> Result<Sites> {
-    let name = || library.display();
-    let bytes = std::fs::read(library).context(|| format!("cannot read {}", name()))?;
-    let unknown = || Failure::new(format!("{} is no C library that direct access knows", name()));
-    let file = object::File::parse(&*bytes).map_err(|_| unknown())?;
-    let build_id = file.build_id().ok().flatten().ok_or_else(unknown)?.to_vec();
-    let text = file.section_by_name(".text").ok_or_else(unknown)?;
-    let code = text.data().map_err(|_| unknown())?;
-    let base = u32::try_from(text.address()).map_err(|_| unknown())?;
-    let sites =
-        find(code, base).map_err(|at| Failure::new(format!("{}: the call at {at:#x} is of no known form", name())))?;
-    Ok(Sites { build_id, sites })
+impl Site {
+    pub(super) fn at(self) -> u32 {
+        match self {
+            Site::Before { at, .. } | Site::Read { at, .. } | Site::Short { at } => at,
+        }
+    }
 }
 
 /// The sites in `code`, which is loaded at `base`; or where one is that is not understood.
-fn find(code: &[u8], base: u32) -> std::result::Result<Vec<Site>, u32> {
+pub(super) fn find(code: &[u8], base: u32) -> Result<Vec<Site>, u32> {
     let mut sites = Vec::new();
     let mut at = 0;
     // Where `read` goes on that can be cancelled: its entry has the site.
@@ -169,28 +164,5 @@ mod tests {
         // mov $1,%eax; mov 16(%rip),%edi; syscall
         assert_eq!(find(&[0xb8, 1, 0, 0, 0, 0x8b, 0x3d, 16, 0, 0, 0, 0x0f, 5], BASE), Ok(vec![]));
         assert_eq!(find(&[0x31, 0xc0, 0x0f, 5, 0x90], BASE), Err(BASE + 2));
-    }
-
-    /// Where it is glibc.
-    #[test]
-    fn the_sites_of_this_machine_look_as_they_say() {
-        let Some(libc) = ["/lib/x86_64-linux-gnu/libc.so.6", "/lib64/libc.so.6"]
-            .map(Path::new)
-            .into_iter()
-            .find(|path| path.exists())
-        else {
-            return println!("there is no glibc");
-        };
-        let found = of(libc).expect("a C library of known forms");
-        let bytes = std::fs::read(libc).expect("it is there");
-        let parsed = object::File::parse(&*bytes).expect("an ELF file");
-        let text = parsed.section_by_name(".text").expect("it has text");
-        let (code, base) = (text.data().expect("data"), text.address() as u32);
-        assert!(found.sites.len() > 100, "{} sites", found.sites.len());
-        for site in &found.sites {
-            assert!(site.matches(&code[(site.at() - base) as usize..]), "{site}");
-            assert_eq!(Site::parse(site.to_string().as_bytes()), Some(*site));
-        }
-        assert!(found.sites.windows(2).all(|two| two[0].at() + JUMP as u32 <= two[1].at()), "sites overlap");
     }
 }
