@@ -52,7 +52,9 @@ unsafe extern "C" fn before_fork() {
     if is_guest() || !operation::begin() {
         return;
     }
-    stack::on_own(|| mounts::engines().for_each(|engine| _ = engine.make_all_real()));
+    if mounts::engines().next().is_some() {
+        stack::on_own(|| mounts::engines().for_each(|engine| _ = engine.make_all_real()));
+    }
     HELD.set(Some(ManuallyDrop::new((mounts::hold(), stack::hold()))));
 }
 
