@@ -47,6 +47,10 @@ extern "C" fn init() {
             signals::catch_faults();
             mounts::look_at_working_directory();
         }
-        Err(why) => mounts::all().iter().for_each(|mount| counts::report_refusal(mount.dir(), &why.to_string())),
+        // Texts are among what is relocated first.
+        Err(why) if counts::are_kept() => stack::on_own(|| {
+            mounts::all().iter().for_each(|mount| counts::report_refusal(mount.dir(), &why.to_string()));
+        }),
+        Err(_) => {}
     }
 }

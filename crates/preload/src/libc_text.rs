@@ -48,8 +48,8 @@ pub fn replace(path: &CStr) -> Result<(), Refused> {
     }
     let mut header = Header::new_zeroed();
     pread(&file, header.as_mut_bytes(), 0)?;
-    let len = PAGE + (header.trampolines + header.text) as usize;
-    if header.magic != MAGIC || found.st_size as u64 != len as u64 {
+    let len = PAGE as u64 + u64::from(header.trampolines) + u64::from(header.text);
+    if header.magic != MAGIC || found.st_size as u64 != len {
         return Err(Refused::Other);
     }
     let base = find(&header).ok_or(Refused::Other)?;
