@@ -60,10 +60,14 @@ impl Goal {
 
 /// A number with its unit, in a sensible number of digits.
 pub fn quantity(value: f64, unit: &str) -> String {
+    format!("{} {unit}", digits(value))
+}
+
+fn digits(value: f64) -> String {
     if value >= 100.0 || value.fract() == 0.0 && value.abs() < 1e6 {
-        format!("{value:.0} {unit}")
+        format!("{value:.0}")
     } else {
-        format!("{value:.2} {unit}")
+        format!("{value:.2}")
     }
 }
 
@@ -99,6 +103,9 @@ pub struct Finding {
     /// The absolute figures, as a text.
     pub measured: String,
     pub value: Option<f64>,
+    /// The 90 % interval of the value, if it is the median of rounds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub spread: Option<[f64; 2]>,
     pub goal: Goal,
     pub verdict: Verdict,
     /// The reason for skipping it.
@@ -122,17 +129,44 @@ impl Finding {
                     (false, true) => Verdict::Reached,
                     (false, false) => Verdict::Missed,
                 };
-                Finding { what, medium, measured, value: Some(v), goal, verdict, reason: None }
+                Finding { what, medium, measured, value: Some(v), spread: None, goal, verdict, reason: None }
             }
             Err(reason) => {
-                Finding { what, medium, measured, value: None, goal, verdict: Verdict::Skipped, reason: Some(reason) }
+                let verdict = Verdict::Skipped;
+                Finding { what, medium, measured, value: None, spread: None, goal, verdict, reason: Some(reason) }
             }
+        }
+    }
+
+    /// Does the spread of the rounds reach from one side of what is required to the other?
+    pub fn is_hidden(&self) -> bool {
+        self.spread.is_some_and(|[low, high]| low < self.goal.required && self.goal.required < high)
+    }
+
+    /// The value and its interval, as a text.
+    pub fn result(&self) -> String {
+        let unit = &self.goal.unit;
+        match (self.value, self.spread) {
+            (None, _) => "-".into(),
+            (Some(value), None) => quantity(value, unit),
+            (Some(value), Some([low, high])) => {
+                format!("{} ({} to {})", quantity(value, unit), digits(low), digits(high))
+            }
+        }
+    }
+
+    /// The verdict, and its reason or its doubt, as a text.
+    pub fn verdict(&self) -> String {
+        match (&self.reason, self.is_hidden()) {
+            (Some(reason), _) => format!("{}: {reason}", self.verdict.word()),
+            (None, true) => format!("{}, within the spread", self.verdict.word()),
+            (None, false) => self.verdict.word().into(),
         }
     }
 
     /// The same, skipped for this reason after all.
     pub fn skipped(self, reason: impl Into<String>) -> Finding {
-        Finding { value: None, verdict: Verdict::Skipped, reason: Some(reason.into()), ..self }
+        Finding { value: None, spread: None, verdict: Verdict::Skipped, reason: Some(reason.into()), ..self }
     }
 }
 

@@ -6,7 +6,7 @@
 //! | [`goals`] | goals and results |
 //! | [`table`] | sections and results as text |
 //! | [`plot`] | sections as SVG |
-//! | [`stats`] | medians and percentiles |
+//! | [`stats`] | medians, their intervals, and percentiles |
 
 #![forbid(unsafe_code)]
 

@@ -10,7 +10,8 @@ use conquest::MediumKind;
 use serde::{Deserialize, Serialize};
 
 use crate::goals::{Finding, Goal};
-use crate::stats::{median, median_ratio};
+use crate::stats::{interval, median, ratios};
+use crate::table::Table;
 
 /// One workload's figures: subjects × measures, each with all its rounds.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -29,6 +30,9 @@ pub struct Section {
     /// The kind of its plot, if it has one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub plot: Option<Plot>,
+    /// What is in no one unit, instead of series.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub table: Option<Table>,
 }
 
 /// The kind of a section's plot.
@@ -73,6 +77,13 @@ pub struct Series {
     pub median: f64,
 }
 
+impl Series {
+    /// The 90 % interval of the median.
+    pub fn interval(&self) -> [f64; 2] {
+        interval(&self.rounds)
+    }
+}
+
 impl Section {
     /// A section of times.
     pub fn times(id: &'static str, title: impl Into<String>, unit: &'static str) -> Section {
@@ -86,7 +97,13 @@ impl Section {
             skipped: Vec::new(),
             series: Vec::new(),
             plot: None,
+            table: None,
         }
+    }
+
+    /// A section that is a table of texts.
+    pub fn of_table(id: &'static str, title: impl Into<String>, table: Table) -> Section {
+        Section { table: Some(table), ..Section::times(id, title, "") }
     }
 
     /// A section of rates.
@@ -125,6 +142,13 @@ impl Section {
         }
     }
 
+    /// Adds the rounds of another section.
+    pub fn add_all(&mut self, other: &Section) {
+        for series in &other.series {
+            series.rounds.iter().for_each(|figure| self.add(&series.subject, &series.measure, *figure));
+        }
+    }
+
     /// Records why a subject is missing.
     pub fn skip(&mut self, subject: &'static str, reason: impl Into<String>) {
         self.skipped.push(Skipped { subject: subject.into(), reason: reason.into() });
@@ -152,9 +176,12 @@ impl Section {
 
     /// The same between any two series, each named by subject and measure.
     pub fn ratio_of(&self, over: (&str, &str), under: (&str, &str)) -> Result<f64, String> {
-        let over = self.rounds_of(over)?;
-        let under = self.rounds_of(under)?;
-        Ok(median_ratio(over, under))
+        self.ratios_of(over, under).map(|ratios| median(&ratios))
+    }
+
+    /// The same of each round.
+    pub fn ratios_of(&self, over: (&str, &str), under: (&str, &str)) -> Result<Vec<f64>, String> {
+        Ok(ratios(self.rounds_of(over)?, self.rounds_of(under)?))
     }
 
     fn rounds_of(&self, (subject, measure): (&str, &str)) -> Result<&[f64], String> {
@@ -169,8 +196,13 @@ impl Section {
 
     /// How many times as good as `base` a subject is: above 1 is better for times and for rates.
     pub fn factor(&self, measure: &str, subject: &str, base: &str) -> Result<f64, String> {
+        self.factors(measure, subject, base).map(|factors| median(&factors))
+    }
+
+    /// The same of each round.
+    pub fn factors(&self, measure: &str, subject: &str, base: &str) -> Result<Vec<f64>, String> {
         let (over, under) = if self.more_is_better { (subject, base) } else { (base, subject) };
-        self.ratio(measure, over, under)
+        self.ratios_of((over, measure), (under, measure))
     }
 
     /// A row of the goals that these figures decide.
@@ -204,8 +236,8 @@ pub struct Row<'a> {
 impl Row<'_> {
     /// How many times as good as `base` a subject is.
     pub fn factor(self, measure: &str, subject: &str, base: &str) -> Finding {
-        let value = self.section.factor(measure, subject, base);
-        self.judge([(subject, measure), (base, measure)], value)
+        let factors = self.section.factors(measure, subject, base);
+        self.judge_rounds([(subject, measure), (base, measure)], factors)
     }
 
     /// The median ratio of `over` to `under`.
@@ -215,13 +247,18 @@ impl Row<'_> {
 
     /// The same between any two series, each named by subject and measure.
     pub fn between(self, over: (&str, &str), under: (&str, &str)) -> Finding {
-        let value = self.section.ratio_of(over, under);
-        self.judge([over, under], value)
+        let ratios = self.section.ratios_of(over, under);
+        self.judge_rounds([over, under], ratios)
     }
 
     pub fn median(self, subject: &str, measure: &str) -> Finding {
-        let value = self.section.median(subject, measure);
-        self.judge([(subject, measure)], value)
+        let rounds = self.section.rounds_of((subject, measure)).map(<[f64]>::to_vec);
+        self.judge_rounds([(subject, measure)], rounds)
+    }
+
+    fn judge_rounds<const N: usize>(self, shown: [(&str, &str); N], rounds: Result<Vec<f64>, String>) -> Finding {
+        let spread = rounds.as_ref().ok().filter(|rounds| rounds.len() > 1).map(|rounds| interval(rounds));
+        Finding { spread, ..self.judge(shown, rounds.map(|rounds| median(&rounds))) }
     }
 
     /// A value that the caller computed from these series.
@@ -275,6 +312,12 @@ pub struct Report {
     pub date: String,
     pub quick: bool,
     pub machine: Machine,
+    /// What the programs were, told apart by a checksum.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub build: Option<String>,
+    /// How long the run took.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub seconds: Option<f64>,
     #[serde(flatten)]
     pub outcome: Outcome,
     pub failures: Vec<String>,
@@ -289,6 +332,8 @@ impl Report {
             date: humantime::format_rfc3339_seconds(SystemTime::now()).to_string(),
             quick,
             machine: Machine::this(),
+            build: None,
+            seconds: None,
             outcome: Outcome::default(),
             failures: Vec::new(),
         }
@@ -313,6 +358,9 @@ pub struct Machine {
     pub memory: u64,
     /// Processes that waited for a processor or ran, averaged over the minute before the run.
     pub load: f64,
+    /// The part of the processors' time that other programs took just before the run, if it was measured.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub others: Option<f64>,
 }
 
 /// Load above which figures of two threads on two processors are doubtful.
@@ -331,6 +379,7 @@ impl Machine {
             memory: info.totalram * u64::from(info.mem_unit),
             processors: std::thread::available_parallelism().map_or(1, usize::from),
             load: loads.split(' ').next().and_then(|l| l.parse().ok()).unwrap_or(0.0),
+            others: None,
         }
     }
 
@@ -368,6 +417,8 @@ mod tests {
         let row = |goal| section.row(MediumKind::Logged, "a row", goal);
         let of_base = row(Goal::factor(1.5, 2.0)).factor("create", "a", "b");
         assert_eq!((of_base.value, of_base.measured.as_str()), (Some(2.0), "2.00 / 4.00 us"));
+        let spread = row(Goal::factor(2.5, 3.0)).factor("create", "a", "b");
+        assert_eq!((spread.spread, spread.is_hidden()), (Some([2.0, 3.0]), true));
         assert_eq!(row(Goal::at_most(1.5, 2.0)).ratio("create", "a", "b").value, Some(0.5));
         assert_eq!(row(Goal::quantity(1.5, 2.0, "us")).median("a", "create").value, Some(2.0));
         assert_eq!(["us/op", "B/B", "1/s", "MB/s"].map(of_each), ["us", "B", "/s", "MB/s"]);

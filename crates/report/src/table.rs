@@ -1,9 +1,43 @@
 //! Tables for a reader.
 
+use std::borrow::Cow;
 use std::fmt::Write;
 
-use crate::goals::{quantity, Finding};
+use serde::{Deserialize, Serialize};
+
+use crate::goals::Finding;
 use crate::Section;
+
+/// A table of texts.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Table {
+    pub columns: Vec<Cow<'static, str>>,
+    pub rows: Vec<Vec<String>>,
+}
+
+impl Table {
+    pub fn new(columns: &[&'static str]) -> Table {
+        Table { columns: columns.iter().map(|column| Cow::Borrowed(*column)).collect(), rows: Vec::new() }
+    }
+
+    pub fn row<const N: usize>(&mut self, cells: [String; N]) {
+        self.rows.push(cells.to_vec());
+    }
+
+    fn show(&self) -> String {
+        let columns = self.columns.iter().map(|column| column.to_string()).collect();
+        align(&std::iter::once(columns).chain(self.rows.iter().cloned()).collect::<Vec<_>>())
+    }
+}
+
+/// The same for a page, with an empty line after it.
+pub fn markdown(table: &Table) -> String {
+    let line = |cells: &[String]| format!("| {} |\n", cells.join(" | "));
+    let heads: Vec<String> = table.columns.iter().map(|column| column.to_string()).collect();
+    let rule: Vec<String> = heads.iter().map(|_| "---".into()).collect();
+    let rows: String = table.rows.iter().map(|row| line(row)).collect();
+    line(&heads) + &line(&rule) + &rows + "\n"
+}
 
 /// A section: subjects down, measures across, medians, and ratios against the baseline below them.
 pub fn section(section: &Section) -> String {
@@ -16,6 +50,9 @@ pub fn single(section: &Section) -> String {
 }
 
 fn titled(section: &Section, unit: &str) -> String {
+    if let Some(table) = &section.table {
+        return format!("\n{}\n{}", section.title, table.show());
+    }
     let mut out = format!("\n{} [{unit}]\n", section.title);
     let measures = section.measures();
     let mut rows = vec![header(&measures)];
@@ -45,16 +82,15 @@ pub fn findings(findings: &[Finding], quick: bool) -> String {
     let mut rows =
         vec![["what", "medium", "measured", "result", "at least", "aim", "verdict"].map(String::from).to_vec()];
     for f in findings {
-        let value = f.value.map_or("-".into(), |v| quantity(v, &f.goal.unit));
-        let word = f.verdict.word().to_owned();
+        let doubt = if f.is_hidden() { ", within the spread" } else { "" };
         rows.push(vec![
             f.what.clone(),
             f.medium.to_string(),
             f.measured.clone(),
-            value,
+            f.result(),
             f.goal.show(f.goal.required),
             f.goal.show(f.goal.aim),
-            word,
+            format!("{}{doubt}", f.verdict.word()),
         ]);
     }
     let mut out = String::from("\nNumbers to reach\n");
@@ -128,6 +164,13 @@ mod tests {
         let text = section(&s);
         assert!(text.contains("16.00 x"), "{text}");
         assert!(text.contains("skipped ext4: FAILED: no root"), "{text}");
+    }
+
+    #[test]
+    fn a_table_of_texts_is_aligned() {
+        let mut table = Table::new(&["what", "how many"]);
+        table.row(["a".into(), "1".into()]);
+        assert_eq!(section(&Section::of_table("t", "Title", table)), "\nTitle\n  what  how many\n  a            1\n");
     }
 
     #[test]

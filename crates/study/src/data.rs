@@ -6,13 +6,13 @@ use std::io::Read;
 
 use lz4::block::{compress_to_buffer, decompress_to_buffer, CompressionMode};
 use report::section::Plot;
+use report::table::Table;
 use report::Section;
 
 use crate::clock::Busy;
 use crate::metadata::percent;
 use crate::quietly;
 use crate::scan::{self, Tree};
-use crate::Table;
 
 /// The largest files in the sample, as in mramfs.
 pub const SMALL: u64 = 128 << 10;
@@ -297,21 +297,17 @@ impl Measured {
 }
 
 /// Table 4.1: each codec on all files.
-pub fn table(all: &[Measured]) -> Table {
-    let mut table = Table::new(
-        "profile-data",
-        "Small files, each compressed whole (mramfs, Table 4.1)",
-        &[
-            "codec",
-            "saved",
-            "of memory",
-            "of files to 4 KiB",
-            "of files from 16 KiB",
-            "stay plain",
-            "compress MB/s",
-            "decompress MB/s",
-        ],
-    );
+pub fn table(all: &[Measured]) -> Section {
+    let mut table = Table::new(&[
+        "codec",
+        "saved",
+        "of memory",
+        "of files to 4 KiB",
+        "of files from 16 KiB",
+        "stay plain",
+        "compress MB/s",
+        "decompress MB/s",
+    ]);
     for one in all {
         let of = |classes: std::ops::RangeInclusive<u32>| {
             let mut some = Class::default();
@@ -332,7 +328,7 @@ pub fn table(all: &[Measured]) -> Table {
             format!("{:.0}", one.decompress),
         ]);
     }
-    table
+    Section::of_table("profile-data", "Small files, each compressed whole (mramfs, Table 4.1)", table)
 }
 
 /// Figures 4.1 to 4.3: savings, speed and the size of all files together, by size class.

@@ -28,38 +28,13 @@ use std::fmt::Write;
 use conquest_fs::layout::INODE;
 use conquest_fs::packed::fields::Field;
 use conquest_fs::packed::profile::{Codec, Profile};
-use report::table;
+use report::table::{self, Table};
 use report::{Machine, Outcome, Section};
 use serde::Serialize;
 
 use data::{Measured, Sample};
 use metadata::{percent, Coded};
 use scan::Tree;
-
-/// A table of texts.
-#[derive(Clone, Debug, Serialize)]
-pub struct Table {
-    pub id: &'static str,
-    pub title: String,
-    pub columns: Vec<String>,
-    pub rows: Vec<Vec<String>>,
-}
-
-impl Table {
-    pub fn new(id: &'static str, title: &str, columns: &[&str]) -> Table {
-        let columns = columns.iter().map(|c| (*c).to_owned()).collect();
-        Table { id, title: title.to_owned(), columns, rows: Vec::new() }
-    }
-
-    pub fn row<const N: usize>(&mut self, cells: [String; N]) {
-        self.rows.push(cells.to_vec());
-    }
-
-    fn show(&self) -> String {
-        let rows: Vec<Vec<String>> = [self.columns.clone()].into_iter().chain(self.rows.iter().cloned()).collect();
-        format!("\n{}\n{}", self.title, table::align(&rows))
-    }
-}
 
 /// The room of a tree in a pool, in bytes.
 #[derive(Clone, Debug, Serialize)]
@@ -84,7 +59,8 @@ pub struct Study {
     pub tree: String,
     pub machine: Machine,
     pub inodes: usize,
-    pub tables: Vec<Table>,
+    /// Figures of several units.
+    pub tables: Vec<Section>,
     pub figures: Vec<Section>,
     pub estimate: Estimate,
     pub notes: Vec<String>,
@@ -137,12 +113,16 @@ pub fn study(name: &str, tree: &Tree, sample: u64, tell: &mut dyn FnMut(Step)) -
 }
 
 /// Table 3.1: the shape of the tree.
-fn shape_of(name: &str, tree: &Tree) -> Table {
-    let mut table = Table::new(
-        "profile-tree",
-        "The tree (mramfs, Table 3.1)",
-        &["tree", "inodes", "owner, group, mode", "of the system", "owners", "most common size", "bytes of a name"],
-    );
+fn shape_of(name: &str, tree: &Tree) -> Section {
+    let mut table = Table::new(&[
+        "tree",
+        "inodes",
+        "owner, group, mode",
+        "of the system",
+        "owners",
+        "most common size",
+        "bytes of a name",
+    ]);
     let count = tree.inodes.len().max(1) as f64;
     let mut owners: BTreeMap<u32, u64> = BTreeMap::new();
     tree.uids.iter().for_each(|uid| *owners.entry(*uid).or_default() += 1);
@@ -163,7 +143,7 @@ fn shape_of(name: &str, tree: &Tree) -> Table {
         common,
         format!("{:.1}", tree.name_bytes as f64 / tree.entries.max(1) as f64),
     ]);
-    table
+    Section::of_table("profile-tree", "The tree (mramfs, Table 3.1)", table)
 }
 
 /// Estimates a pool with default options. Small files outside the sample are assumed to compress as well as those in
@@ -214,8 +194,7 @@ impl Study {
     /// The study as text.
     pub fn show(&self) -> String {
         let mut out = format!("{}: {} inodes\n", self.tree, self.inodes);
-        self.tables.iter().for_each(|table| out.push_str(&table.show()));
-        self.figures.iter().for_each(|figure| out.push_str(&table::single(figure)));
+        self.tables.iter().chain(&self.figures).for_each(|section| out.push_str(&table::single(section)));
         let Estimate { threshold, small_files, plain, packed, on_disks, inode, entry } = self.estimate;
         let mb = |bytes: u64| format!("{:.1} MB", bytes as f64 / 1e6);
         let share = |bytes: u64| percent(bytes as f64 / small_files.max(1) as f64);
@@ -243,9 +222,9 @@ impl Study {
         self.profile.to_bytes()
     }
 
-    /// The figures, for plots.
+    /// All tables and figures.
     pub fn outcome(&self) -> Outcome {
-        Outcome { sections: self.figures.clone(), findings: Vec::new() }
+        Outcome { sections: self.tables.iter().chain(&self.figures).cloned().collect(), findings: Vec::new() }
     }
 }
 
@@ -263,12 +242,5 @@ mod tests {
         assert!(done.estimate.inode < 34.0, "{} bytes", done.estimate.inode);
         assert!(Profile::from_bytes(&done.profile()).is_some());
         assert!(done.show().contains("Figure 3.2") && !done.show().contains("Table 4.1"));
-    }
-
-    #[test]
-    fn a_table_is_aligned() {
-        let mut table = Table::new("t", "Title", &["what", "how many"]);
-        table.row(["a".into(), "1".into()]);
-        assert_eq!(table.show(), "\nTitle\n  what  how many\n  a            1\n");
     }
 }

@@ -9,12 +9,13 @@ use conquest_fs::packed::PER_BLOCK;
 use conquest_fs::packed::{builtin, pack, unpack, Profile};
 use conquest_fs::setting::{Times, TIMES_AT};
 use report::section::Plot;
+use report::table::Table;
 use report::Section;
 use zerocopy::IntoBytes;
 
 use crate::clock::Busy;
+use crate::home;
 use crate::scan::Name;
-use crate::{home, Table};
 
 /// Bytes of an inode of ext2, and of one stripped by Conquest's authors.
 const EXT2: f64 = 128.0;
@@ -150,12 +151,10 @@ impl<'a> Coded<'a> {
     }
 
     /// Table 3.2: the values that the all-or-nothing codec expects.
-    pub fn taken_for_granted(&self) -> Table {
-        let mut table = Table::new(
-            "profile-granted",
-            "The all-or-nothing codec: what has a prefix of one bit in each field (mramfs, Table 3.2)",
-            &["field", "type", "values", "share of those stored", "stored in", "bits otherwise"],
-        );
+    pub fn taken_for_granted(&self) -> Section {
+        let title = "The all-or-nothing codec: what has a prefix of one bit in each field (mramfs, Table 3.2)";
+        let mut table =
+            Table::new(&["field", "type", "values", "share of those stored", "stored in", "bits otherwise"]);
         for field in Field::ALL.into_iter().filter(|field| self.seen.field(*field).total > 0) {
             let (tally, code) = (self.seen.field(field), self.own(Codec::AllOrNothing).code(field));
             let stored = tally.total as f64 / self.inodes.len().max(1) as f64;
@@ -167,26 +166,22 @@ impl<'a> Coded<'a> {
             let [share, stored] = [tally.share(usual), stored].map(percent);
             table.row([field.name().into(), kind.into(), values, share, stored, other.bits(0).to_string()]);
         }
-        table
+        Section::of_table("profile-granted", title, table)
     }
 
     /// Table 3.3: the ranges of the gamma code of a field.
-    pub fn gamma_table(&self, field: Field) -> Table {
-        let mut table = Table::new(
-            "profile-gamma",
-            &format!(
-                "The gamma code of the field `{}` (mramfs, Table 3.3; ranges cut by dynamic programming)",
-                field.name()
-            ),
-            &["bits of the prefix", "bits behind it", "values from", "to"],
-        );
+    pub fn gamma_table(&self, field: Field) -> Section {
+        let name = field.name();
+        let title =
+            format!("The gamma code of the field `{name}` (mramfs, Table 3.3; ranges cut by dynamic programming)");
+        let mut table = Table::new(&["bits of the prefix", "bits behind it", "values from", "to"]);
         let mut buckets = self.own(Codec::Gamma).code(field).buckets().to_vec();
         buckets.sort_by_key(|b| b.len);
         for b in buckets {
             let last = b.base.saturating_add(u64::MAX.checked_shr(64 - u32::from(b.extra)).unwrap_or(0));
             table.row([b.len.to_string(), b.extra.to_string(), b.base.to_string(), last.to_string()]);
         }
-        table
+        Section::of_table("profile-gamma", title, table)
     }
 }
 

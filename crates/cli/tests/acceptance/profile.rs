@@ -56,7 +56,7 @@ fn studied() -> Outcome {
     assert!(bytes("inode") < 40.0 && bytes("packed") < bytes("plain"), "{estimate}");
     let saved = |name: &str| {
         let table = json["tables"].as_array().expect("tables").iter().find(|t| t["id"] == "profile-data");
-        let rows = table.expect("of data")["rows"].as_array().expect("rows");
+        let rows = table.expect("of data")["table"]["rows"].as_array().expect("rows");
         let row = rows.iter().find(|row| row[0] == name).expect("a codec");
         row[1].as_str().and_then(|share| share.strip_suffix(" %")?.parse::<f64>().ok()).expect("a share")
     };
