@@ -1,7 +1,8 @@
-//! The host's file systems: tmpfs, and ext4, XFS and btrfs on loop devices over tmpfs.
+//! The host's file systems: tmpfs, and ext2, ext4, XFS and btrfs on loop devices over tmpfs or over files of a disk.
 //!
 //! Each is made here and lives as long as its [`Host`]. Images are sparse files on the tmpfs of the run, so that the
-//! disk costs them nothing either: the measurement covers their code, as with Conquest.
+//! disk costs them nothing either: the measurement covers their code, as with Conquest. On a disk all blocks of an image
+//! are written before.
 
 use std::fs::File;
 use std::io::{BufReader, Read};
@@ -57,37 +58,50 @@ impl Host {
 
     /// An ext4 of `bytes` in a file in `home`, mounted at `dir`, through the page cache of the file system beneath.
     pub fn ext4_in(home: &Path, dir: PathBuf, bytes: u64) -> Result<Host, Error> {
-        let host = Host::ext4(home.join("ext4.img"), dir, bytes, &[])?;
-        host.mount_ext4("loop", host.image.as_deref())?;
+        let host = Host::on_image("ext4", home.join("ext4.img"), dir, bytes, &[])?;
+        host.mount_as("ext4", "loop", host.image.as_deref())?;
         Ok(host)
     }
 
-    /// An ext4 of `bytes` on a loop device over the file `image`, mounted at `dir`. The loop device bypasses the page
-    /// cache beneath where that is possible, so that a block is in memory once, and a flush reaches the disk.
-    pub fn ext4_direct(image: PathBuf, dir: PathBuf, bytes: u64, journal: Journal) -> Result<Host, Error> {
+    /// A file system of `bytes` on a loop device over the file `image`, mounted at `dir`. The loop device bypasses the
+    /// page cache beneath where that is possible, so that a block is in memory once, and a flush reaches the disk.
+    pub fn direct(
+        fs_type: &'static str,
+        image: PathBuf,
+        dir: PathBuf,
+        bytes: u64,
+        journal: Journal,
+    ) -> Result<Host, Error> {
         let bare: &[&str] = if journal == Journal::None { &["-O", "^has_journal"] } else { &[] };
-        let host = Host::ext4(image.clone(), dir, bytes, bare)?;
+        let host = Host::on_image(fs_type, image.clone(), dir, bytes, bare)?;
         let device = Loop::over(&image)?;
         let how = if journal == Journal::Data { "data=journal" } else { "defaults" };
-        host.mount_ext4(how, Some(&device.path))?;
+        host.mount_as(fs_type, how, Some(&device.path))?;
         Ok(host)
     }
 
     /// Makes it without mounting it. The whole file is written, so that later writes change only content in the file
     /// system beneath.
-    fn ext4(image: PathBuf, dir: PathBuf, bytes: u64, options: &[&str]) -> Result<Host, Error> {
+    fn on_image(
+        fs_type: &'static str,
+        image: PathBuf,
+        dir: PathBuf,
+        bytes: u64,
+        options: &[&str],
+    ) -> Result<Host, Error> {
         refuse_others()?;
         let host = Host { dir, image: Some(image.clone()) };
         std::fs::create_dir_all(&host.dir).map_err(Error::file(&host.dir))?;
         write_all(&image, bytes)?;
         // A discarded block would have to be allocated again.
-        let usual = ["-q", "-F", "-E", "nodiscard,lazy_itable_init=0,lazy_journal_init=0"];
-        run(Command::new("mkfs.ext4").args(usual).args(options).arg(&image))?;
+        let keep: &[&str] = if fs_type.starts_with("ext") { &["-E", "nodiscard"] } else { &["-K"] };
+        let usual = mkfs(fs_type).unwrap_or_default();
+        run(Command::new(format!("mkfs.{fs_type}")).args(usual).args(keep).args(options).arg(&image))?;
         Ok(host)
     }
 
-    fn mount_ext4(&self, how: &str, what: Option<&Path>) -> Result<(), Error> {
-        mount(&["-t", "ext4", "-o", how, &what.unwrap_or(Path::new("")).display().to_string()], &self.dir)
+    fn mount_as(&self, fs_type: &str, how: &str, what: Option<&Path>) -> Result<(), Error> {
+        mount(&["-t", fs_type, "-o", how, &what.unwrap_or(Path::new("")).display().to_string()], &self.dir)
     }
 }
 

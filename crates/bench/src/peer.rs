@@ -15,7 +15,6 @@ use crate::program::{Mount, Own};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Kind {
     Tmpfs,
-    /// ext2, which one workload compares
     Ext2,
     Ext4,
     Xfs,
@@ -60,7 +59,8 @@ pub const BATTERY_MOUNTED: Who = who(Kind::BatteryUring, "conquest battery+uring
 pub const BATTERY_DEV: Who = who(Kind::BatteryDev, "conquest battery+dev");
 
 /// The peers of the workloads of small files.
-pub const ALL: [Who; 9] = [TMPFS, EXT4, XFS, BTRFS, LOGGED, LOGGED_MOUNTED, BATTERY, BATTERY_MOUNTED, BATTERY_DEV];
+pub const ALL: [Who; 10] =
+    [TMPFS, EXT2, EXT4, XFS, BTRFS, LOGGED, LOGGED_MOUNTED, BATTERY, BATTERY_MOUNTED, BATTERY_DEV];
 
 impl Who {
     /// The same under another name.
@@ -159,9 +159,9 @@ impl Peer {
         Ok(Peer { who, place, mount: None, pool: None, counted, host: Some(host) })
     }
 
-    /// An ext4 with the journal in its name, over the file `image`.
-    pub fn ext4(who: Who, image: PathBuf, dir: PathBuf, bytes: u64) -> Result<Peer, Error> {
-        Peer::host(who, Host::ext4_direct(image, dir, bytes, who.journal)?)
+    /// A file system of the host over the file `image`, an ext4 with the journal in its name.
+    pub fn on_image(who: Who, image: PathBuf, dir: PathBuf, bytes: u64) -> Result<Peer, Error> {
+        Peer::host(who, Host::direct(who.kind.fs_type(), image, dir, bytes, who.journal)?)
     }
 
     /// Opens a pool, or mounts it below `base`.

@@ -1,6 +1,6 @@
 //! The ground of the workloads of large files.
 //!
-//! On the machine's own disk, ext4 is on a loop device past the page cache over a file there. A pool keeps its large
+//! On the machine's own disk, ext4 and others are each on a loop device past the page cache over a file there. A pool keeps its large
 //! files in another file of that disk. The pool directory of a pool on `logged` lies there too; that of a pool on
 //! `battery` lies in RAM, which stands for such memory. RAM-backed, all of that lies on tmpfs: a flush costs nothing,
 //! and the measurement covers the work of the file systems and of the way to them.
@@ -193,7 +193,7 @@ impl<'a> Setting<'a> {
         match who.is_host() {
             true => {
                 let dir = base.join(format!("{}.mnt", who.file_name()));
-                Peer::ext4(who, self.file(&format!("{}.img", who.file_name())), dir, disk)
+                Peer::on_image(who, self.file(&format!("{}.img", who.file_name())), dir, disk)
             }
             false => self.pool(who, &self.home, &who.file_name(), Sizes { disk, ram }),
         }
@@ -208,7 +208,7 @@ impl<'a> Setting<'a> {
         let (label, bytes) = (format!("below-{}", who.file_name()), sizes.disk + 2 * sizes.ram + SPARE);
         self.require(bytes)?;
         let dir = self.context.base.join(format!("{label}.mnt"));
-        let beneath = Host::ext4_direct(self.file(&format!("{label}.img")), dir, bytes, Journal::Ordered)?;
+        let beneath = Host::direct("ext4", self.file(&format!("{label}.img")), dir, bytes, Journal::Ordered)?;
         let peer = self.pool(who, &beneath.dir, &format!("{}.of", who.file_name()), sizes)?;
         Ok(peer.above(beneath))
     }

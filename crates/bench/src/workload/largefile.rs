@@ -6,10 +6,10 @@
 
 use crate::prelude::*;
 
-const ROUNDS: usize = 3;
+const ROUNDS: usize = 5;
 /// The phases, in their order.
 const PHASES: [&str; 5] = ["write", "read", "random write", "random read", "read again"];
-const WHOS: [Who; 6] = [TMPFS, ORDERED, BATTERY, LOGGED, BATTERY_MOUNTED, LOGGED_MOUNTED];
+const WHOS: [Who; 9] = [TMPFS, EXT2, ORDERED, XFS, BTRFS, BATTERY, LOGGED, BATTERY_MOUNTED, LOGGED_MOUNTED];
 /// Bytes of a file of 1.01 MB, and of one of 100 MB.
 const ABOVE: u64 = MIB + MIB / 100;
 const FAR_ABOVE: u64 = 100 * MIB;
@@ -46,7 +46,7 @@ impl InSettings for Options {
             setting.rates(id, title, "MiB/s").against(ORDERED.name).drawn(Plot::bars())
         });
         let most = figures.iter().map(|(.., bytes, count)| bytes * *count as u64).max().unwrap_or(0);
-        let sizes = Sizes { disk: 2 * most + 256 * MIB, ram: context.mib(self.cache, 128) };
+        let sizes = Sizes { disk: 2 * most + 384 * MIB, ram: context.mib(self.cache, 128) };
         let mut peers = setting.peers(&WHOS, sizes, &mut sections);
         let mut findings = Vec::new();
         for ((id, size, bytes, count), section) in figures.into_iter().zip(&mut sections) {

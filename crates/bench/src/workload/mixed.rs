@@ -7,8 +7,8 @@ use super::plan::{Shape, LARGE, SIZES};
 use super::postmark::Run;
 use crate::prelude::*;
 
-const ROUNDS: usize = 3;
-const WHOS: [Who; 5] = [ORDERED, BATTERY, LOGGED, BATTERY_MOUNTED, LOGGED_MOUNTED];
+const ROUNDS: usize = 5;
+const WHOS: [Who; 8] = [EXT2, ORDERED, XFS, BTRFS, BATTERY, LOGGED, BATTERY_MOUNTED, LOGGED_MOUNTED];
 
 options! { Options {
     grounds;

@@ -9,7 +9,7 @@ use super::program;
 use super::smallfile::in_ram;
 use crate::prelude::*;
 
-const ROUNDS: usize = 3;
+const ROUNDS: usize = 5;
 
 options! { Options {
     files: counts "N,..." = [5_000, 15_000, 30_000], "Sizes of the file set";
@@ -84,7 +84,7 @@ fn figures(transactions: usize, block: usize) -> [Section; 3] {
     ];
     titles.map(|(id, title)| {
         let title = format!("{title} ({transactions} transactions, calls of {block} B)");
-        Section::rates(id, title, "1/s").against(TMPFS.name)
+        Section::rates(id, title, "1/s").against(TMPFS.name).drawn(Plot::lines("files"))
     })
 }
 

@@ -32,7 +32,7 @@ impl Workload for Options {
             synced: context.size(self.synced, 100).min(files),
             content: Content::drawn(51, self.size),
         };
-        let mut sections = [Section::times("smallfile", plan.title(), "us/op").against(TMPFS.name)];
+        let mut sections = [Section::times("smallfile", plan.title(), "us/op").against(TMPFS.name).drawn(Plot::bars())];
         let mut peers = context.make(&ALL, &mut sections, |who| in_ram(context, who));
         context.rounds("small files", ROUNDS, &mut peers, &mut sections, |peer, _, sections| {
             let figures = on_place!(&peer.place, place => plan.round(place))?;

@@ -25,8 +25,8 @@ use crate::prelude::*;
 
 pub use files::{work, Worker};
 
-const BATTERY_DIRECT: Who = BATTERY_MOUNTED.called("conquest battery direct");
-const LOGGED_DIRECT: Who = LOGGED_MOUNTED.called("conquest logged direct");
+pub const BATTERY_DIRECT: Who = BATTERY_MOUNTED.called("conquest battery direct");
+pub const LOGGED_DIRECT: Who = LOGGED_MOUNTED.called("conquest logged direct");
 const DIRECTS: [Who; 2] = [BATTERY_DIRECT, LOGGED_DIRECT];
 const WHOS: [Who; 6] = [TMPFS, EXT4, BATTERY_MOUNTED, LOGGED_MOUNTED, BATTERY_DIRECT, LOGGED_DIRECT];
 
@@ -152,7 +152,7 @@ fn environment(peer: &Peer, context: &Context) -> Result<Vec<(String, String)>, 
 fn sections(ids: [&'static str; 3], title: &str, unit: &'static str) -> [Section; 3] {
     let whats = ["processor time", "wall time", "processor time of the mount's server"];
     let of = |n: usize| Section::times(ids[n], format!("{title}: {}", whats[n]), unit);
-    [of(0).against(TMPFS.name), of(1).against(TMPFS.name), of(2)]
+    [of(0).against(TMPFS.name), of(1).against(TMPFS.name).drawn(Plot::bars()), of(2)]
 }
 
 /// What a measure is to reach against tmpfs and ext4: at least, and the aim.

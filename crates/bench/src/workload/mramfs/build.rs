@@ -9,7 +9,7 @@ use super::{memory, note, rounds, Options, USED};
 use crate::command;
 use crate::prelude::*;
 
-const ROUNDS: usize = 3;
+const ROUNDS: usize = 5;
 /// C files of a directory, functions of a file, and headers.
 const PER_DIR: usize = 50;
 const FUNCTIONS: u64 = 30;

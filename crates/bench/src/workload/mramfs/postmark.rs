@@ -9,7 +9,7 @@ use crate::prelude::*;
 use crate::workload::plan::Shape;
 use crate::workload::postmark::Run;
 
-const ROUNDS: usize = 3;
+const ROUNDS: usize = 5;
 const SIZES: RangeInclusive<u64> = 1..=4095;
 /// Bytes of a call, the default of PostMark.
 const BLOCK: usize = 512;

@@ -12,6 +12,8 @@ use crate::workload::filebench::{measure, once, passes};
 use crate::workload::plan::Shape;
 use crate::workload::postmark::Run;
 
+const ROUNDS: usize = 5;
+
 /// How many times as good as BF-ext4 a pool is: the aim is the result of the paper.
 fn row(section: &Section, own: Who, figure: &str, what: &str, measure: &str, aim: f64) -> Finding {
     let what = format!("{}: UBJ Figure {figure}, {what}, against {}", own.how(), JOURNAL.name);
@@ -101,7 +103,7 @@ pub fn iozone(bench: &Bench<'_>, setting: &Setting<'_>) -> Outcome {
     let mut peers = setting.peers(&[JOURNAL, ORDERED, BATTERY_MOUNTED], sizes, &mut sections);
     for &fileset in &filesets {
         let label = format!("ubj: IOzone, {fileset} MiB");
-        context.rounds(&label, 3, &mut peers, &mut sections, |peer, _, sections| {
+        context.rounds(&label, ROUNDS, &mut peers, &mut sections, |peer, _, sections| {
             let file = Raw::at(peer.dir()?.join("iozone"), fileset * MIB)?;
             // In order first.
             let sequential = file.write_buffered("write")?;
@@ -140,7 +142,7 @@ pub fn postmark(bench: &Bench<'_>, setting: &Setting<'_>) -> Outcome {
     for &count in &counts {
         let run = Run::new(&Shape::of_paper(files, count).sized(SIZES), 4096);
         let label = format!("ubj: PostMark, {count} transactions");
-        context.rounds(&label, 1, &mut peers, &mut sections, |peer, _, sections| {
+        context.rounds(&label, ROUNDS, &mut peers, &mut sections, |peer, _, sections| {
             let [rate, ..] = on_place!(&peer.place, place => run.round(place))?;
             for (section, bytes) in sections.iter_mut().zip(run.bytes()) {
                 section.add(peer.who.name, &count.to_string(), rate * bytes / MIB as f64);

@@ -1,12 +1,13 @@
-//! One trace through three caches (UBJ 4): the miss ratio by the size of the cache (Figure 6); the part of the union
+//! What the workloads read and write (UBJ, Table 1), and one trace of each through three caches (UBJ 4): the miss ratio by the size of the cache (Figure 6); the part of the union
 //! that is journal (Figure 7), the part of the hits in it (Figure 8), and its change over time (Figure 9).
 //!
 //! Disks are files in memory: the counts do not depend on their speed. The first quarter of a trace does not count.
 
+use report::table::Table;
 use rustix::io::Errno;
 
 use super::cache::{Cache, Found, Rig};
-use super::trace::{Trace, BLOCK};
+use super::trace::{Kind, Trace, BLOCK};
 use super::Bench;
 use crate::prelude::*;
 use crate::workload::filebench::personality::Stock;
@@ -36,12 +37,12 @@ pub fn run(bench: &Bench<'_>) -> Outcome {
             Plot::lines("percent of the trace"),
         ),
     ];
-    let mut outcome = Outcome::default();
+    let (mut outcome, mut table) = (Outcome::default(), Table::new(&COLUMNS));
     for stock in Stock::of_ubj() {
         let title = format!("6, cache miss ratio of {} by the size of the cache, times the footprint", stock.name);
         let plot = Plot::lines("size of the cache / footprint");
         let mut misses = section(&format!("6-{}", stock.name), title, "misses per reference", plot);
-        if let Err(e) = one(bench, &stock, &mut misses, &mut common) {
+        if let Err(e) = one(bench, &stock, &mut misses, &mut common, &mut table) {
             bench.context.failed(&format!("ubj: {}", stock.name), &e);
             misses.skip("replay", format!("FAILED: {e}"));
         }
@@ -50,6 +51,7 @@ pub fn run(bench: &Bench<'_>) -> Outcome {
     }
     outcome.findings.extend(of_hits(&common[1]));
     outcome.sections.extend(common);
+    outcome.sections.push(Section::of_table("ubj-table-1", "UBJ Table 1, the traces", table));
     outcome
 }
 
@@ -75,8 +77,10 @@ fn one(
     stock: &Stock,
     misses: &mut Section,
     [shares, hits, change]: &mut [Section; 3],
+    table: &mut Table,
 ) -> Result<(), Error> {
     let trace = recorded(bench, stock).map_err(|e| e.at("the trace"))?;
+    table.row(characteristics(stock.name, &trace));
     misses.notes.push(format!(
         "{} references to {} MiB, cache sizes as they came out within 2 %",
         trace.references.len(),
@@ -109,6 +113,22 @@ fn one(
         }
     }
     Ok(())
+}
+
+const COLUMNS: [&str; 5] = ["workload", "MiB gone over", "reads and writes", "KiB of each", "reads to writes"];
+
+/// A row of the table of workloads.
+fn characteristics(name: &str, trace: &Trace) -> [String; 5] {
+    let of = |is_wanted: fn(Kind) -> bool| {
+        let wanted = trace.references.iter().filter(|reference| is_wanted(reference.kind));
+        wanted.fold((0u64, 0u64), |(count, blocks), reference| (count + 1, blocks + reference.count))
+    };
+    let (reads, writes) = (of(|kind| kind == Kind::Read), of(|kind| matches!(kind, Kind::Write | Kind::Part)));
+    let count = reads.0 + writes.0;
+    let each = (reads.1 + writes.1) as f64 * BLOCK as f64 / 1024.0 / count.max(1) as f64;
+    let ratio = reads.0 as f64 / writes.0.max(1) as f64;
+    let footprint = trace.footprint() * BLOCK / MIB;
+    [name.into(), footprint.to_string(), count.to_string(), format!("{each:.0}"), format!("{ratio:.2}")]
 }
 
 fn is_full(e: &Error) -> bool {
