@@ -7,9 +7,11 @@ use clap::{Parser, Subcommand};
 use crate::context::{Common, Workload};
 use crate::disk::dir_on_disk;
 use crate::error::Error;
+use crate::figures;
+use crate::mine::Mine;
 use crate::workload::{
     beside, bigdir, compression, databases, direct, disks, durable, filebench, large, largefile, memory, mixed, mramfs,
-    open, packed, places, postmark, scale, smallfile, stalls, sustained, ubj,
+    open, packed, places, postmark, scale, smallfile, stalls, study, sustained, ubj,
 };
 
 const EXAMPLES: &str = "Examples:\n  \
@@ -24,8 +26,9 @@ const EXAMPLES: &str = "Examples:\n  \
     conquest bench disks --only unequal            fast and slow disks together\n  \
     conquest bench direct --only commands          tar, git, sqlite3 and others under `conquest run`\n  \
     conquest bench mramfs --only build --source DIR    make in a copy of that tree, on each file system\n  \
+    conquest bench mine /mnt/pool                  your mount beside the file system around it, in 20 seconds\n  \
     conquest bench publish --dir /srv              everything, into docs/figures\n  \
-    conquest bench figures --write docs/FIGURES.md     the tables made of that";
+    conquest bench figures --write docs/FIGURES.md     the pages made of that";
 
 /// Measure Conquest against the file systems of this machine, side by side.
 ///
@@ -108,15 +111,20 @@ what! {
     Direct(direct::Options),
     /// Mounting a pool at a second directory
     Places(places::Options),
+    /// What a tree would save with packed inodes and compressed files (mramfs, chapters 3 and 4)
+    Study(study::Options),
     /// Making a file through the mount while gigabytes are reserved, committed and saved
     Stalls(stalls::Options),
     --
     /// Everything, with one table of goals and results
     All,
-    /// Everything, with each workload's rounds in a file of its own, from which `figures` makes tables
+    /// Everything, with each workload's rounds in a file of its own, from which `figures` makes pages; continues a run that
+    /// was ended
     Publish(Publish),
-    /// The tables of docs/FIGURES.md and README.md, made from the files of `publish`
+    /// The figures of docs/FIGURES.md and README.md, made from the files of `publish`
     Figures(Figures),
+    /// Your own mount beside another file system: single operations, in twenty seconds
+    Mine(Mine),
     #[command(hide = true)]
     Worker(scale::Worker),
     #[command(hide = true)]
@@ -131,6 +139,15 @@ pub struct Publish {
     /// A directory on the disk to measure [default: $TMPDIR, else /var/tmp]
     #[arg(long, value_name = "DIR")]
     pub dir: Option<PathBuf>,
+    /// Measure only these workloads
+    #[arg(long, value_name = "NAME,...", value_delimiter = ',', value_parser = figures::names())]
+    pub only: Vec<String>,
+    /// Measure again what the same programs have measured here within a day
+    #[arg(long)]
+    pub again: bool,
+    /// Measure although other programs are running
+    #[arg(long)]
+    pub busy: bool,
 }
 
 #[derive(Clone, Debug, clap::Args)]
@@ -138,7 +155,7 @@ pub struct Figures {
     /// The directory that `publish` has written to
     #[arg(value_name = "DIR", default_value = "docs/figures")]
     pub from: PathBuf,
-    /// Put the tables into FILE, between the lines that mark their place, instead of printing them
+    /// Put the figures into FILE, between the lines that mark their place, and draw the plots, instead of printing them
     #[arg(long, value_name = "FILE")]
     pub write: Option<PathBuf>,
 }

@@ -226,9 +226,14 @@ impl Progress {
     fn new() -> Progress {
         let bar = ProgressBar::new_spinner();
         bar.set_style(
-            ProgressStyle::with_template("{elapsed_precise} {msg}").unwrap_or(ProgressStyle::default_spinner()),
+            ProgressStyle::with_template("{elapsed_precise} {prefix}{msg}").unwrap_or(ProgressStyle::default_spinner()),
         );
         Progress(bar)
+    }
+
+    /// Says what the following is a part of.
+    pub fn within(&self, what: String) {
+        self.0.set_prefix(what);
     }
 
     pub fn say(&self, what: String) {

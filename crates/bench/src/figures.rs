@@ -1,19 +1,24 @@
-//! The tables of figures in docs/FIGURES.md and README.md, made from the files of `conquest bench publish`.
+//! The pages docs/FIGURES.md and README.md, made from the files of `conquest bench publish`.
 //!
-//! No figure is typed: [`tables`] reads the reports of the [`WORKLOADS`], one file each. It takes from them the ratios
-//! of small files against the host's file systems, the goals and results of all other workloads, the machines, and the
-//! list of plots. A missing figure is an error, not a gap; a workload that was never published has no rows.
+//! No figure of ours is typed: [`tables`] reads the reports of the [`WORKLOADS`], one file each. It takes from them the
+//! goals that are missed, the figures of the papers ([`book`]), the ratios of small files against the host's file
+//! systems, all other goals and results, and the machines. A missing figure of small files is an error, not a gap; a
+//! workload that was never published has no rows.
 
+use std::fmt::Display;
 use std::path::{Path, PathBuf};
 
+use clap::builder::PossibleValuesParser;
 use conquest::MediumKind;
 
 use crate::args::Figures;
+use crate::book;
 use crate::error::Error;
 use crate::peer::{Who, BATTERY, BATTERY_MOUNTED, EXT4, LOGGED, LOGGED_MOUNTED, TMPFS, XFS};
 use crate::workload::smallfile::{CACHED, CREATE, READ, STAT, SYNC, UNLINK};
-use report::goals::{quantity, Finding};
+use report::goals::{Finding, Verdict};
 use report::plot;
+use report::table::{markdown, Table};
 use report::{Report, Section};
 
 /// The lines around tables: all tables, or the [`FEW`].
@@ -58,8 +63,9 @@ const OPERATIONS: [(&str, &str); 6] = [
 /// The number of operations that depend on the medium; one row is enough for each other operation.
 const WRITING: usize = 2;
 
-/// The published workloads, by the names of their files: in sizes for some forty minutes in all.
-pub const WORKLOADS: [(&str, &str); 21] = [
+/// The published workloads, by the names of their files. Parts that figures of a paper need are files of their own, so
+/// that a run that was ended continues with the next figure.
+pub const WORKLOADS: [(&str, &str); 37] = [
     (SMALL_FILES, "smallfile"),
     ("postmark", "postmark"),
     ("durable", "durable"),
@@ -76,12 +82,38 @@ pub const WORKLOADS: [(&str, &str); 21] = [
     ("sustained", "sustained"),
     ("largefile", "largefile --files 4"),
     ("postmark-large", "postmark-large --files 1000 --transactions 1000"),
-    ("ubj", "ubj --seconds 2 --long 5"),
-    ("disks", "disks"),
+    ("ubj-traffic", "ubj --only traffic --long 5"),
+    ("ubj-replay", "ubj --only replay"),
+    ("ubj-filebench", "ubj --only filebench --seconds 2"),
+    ("ubj-iozone", "ubj --only iozone"),
+    ("ubj-postmark", "ubj --only postmark"),
+    ("ubj-period", "ubj --only period --long 5"),
+    ("disks-baseline", "disks --only baseline"),
+    ("disks-growth", "disks --only growth"),
+    ("disks-unequal", "disks --only unequal"),
+    ("disks-misconfigured", "disks --only misconfigured"),
+    ("disks-degraded", "disks --only degraded"),
+    ("disks-failure", "disks --only failure"),
+    ("disks-mirrored", "disks --only mirrored"),
+    ("disks-lazy", "disks --only lazy"),
+    ("disks-raid5", "disks --only raid5"),
+    ("disks-others", "disks --only foreground,reorganised,hanging"),
+    ("study", "study"),
     ("packed", "packed"),
     ("compression", "compression"),
     ("mramfs", "mramfs --files 20000 --transactions 20000 --units 300 --backlog 256"),
+    ("direct", "direct"),
 ];
+
+/// The command line of a published workload.
+pub fn command_of(workload: &str) -> &'static str {
+    WORKLOADS.iter().find(|(name, _)| *name == workload).map_or("", |(_, line)| line)
+}
+
+/// For the command line.
+pub fn names() -> PossibleValuesParser {
+    PossibleValuesParser::new(WORKLOADS.map(|(name, _)| name))
+}
 
 /// The file of a workload in the directory `dir`.
 pub fn file(dir: &Path, workload: &str) -> PathBuf {
@@ -97,7 +129,8 @@ pub fn run(args: &Figures) -> Result<(), Error> {
     };
     let text = std::fs::read_to_string(page).map_err(Error::file(page))?;
     let written = filled(&text, &reports).map_err(|e| e.at(page.display().to_string()))?;
-    std::fs::write(page, written).map_err(Error::file(page))
+    std::fs::write(page, written).map_err(Error::file(page))?;
+    reports.iter().try_for_each(|(_, report)| plot::write(&args.from, &report.outcome).map_err(Error::io("the plots")))
 }
 
 /// The page with its tables: the few or all, by its marks.
@@ -117,21 +150,27 @@ fn replace(page: &str, begin: &str, tables: &str) -> Result<String, Error> {
 }
 
 /// The reports in `dir`: that of small files, and the others that exist.
-fn reports(dir: &Path) -> Result<Vec<(&'static str, Report)>, Error> {
+pub fn reports(dir: &Path) -> Result<Vec<(&'static str, Report)>, Error> {
     let is_there = |name: &str| name == SMALL_FILES || file(dir, name).exists();
     let known = WORKLOADS.into_iter().filter(|(name, _)| is_there(name));
     known.map(|(name, _)| Ok((name, published(&file(dir, name))?))).collect()
 }
 
-/// All tables.
+/// All tables, the missed goals first.
 fn tables(reports: &[(&str, Report)]) -> Result<String, Error> {
-    let (of_small_files, others): (Vec<_>, Vec<_>) = reports.iter().partition(|(name, _)| *name == SMALL_FILES);
-    let mut out = String::new();
-    for (_, report) in of_small_files {
-        out += &small_files(report)?;
-    }
-    out += &numbers(others.into_iter().flat_map(|(_, report)| &report.outcome.findings));
-    Ok(out + &origins(reports) + &plots(reports))
+    let findings = || reports.iter().flat_map(|(_, report)| &report.outcome.findings);
+    let is_missed = |finding: &&Finding| finding.verdict == Verdict::Missed;
+    let mut out = format!("## Goals that are missed\n\n{}", missed(findings().filter(is_missed)));
+    out += &book::page(reports);
+    out += "## Small files beside today's file systems\n\n";
+    out += &small_files(report_of(reports, SMALL_FILES)?)?;
+    let reached = numbers(findings().filter(|finding| !is_missed(finding)));
+    Ok(out
+        + "## Goals that are reached\n\n"
+        + &reached
+        + "## Origin\n\n"
+        + &origins(reports)
+        + &book::other_plots(reports))
 }
 
 /// The table of the [`FEW`].
@@ -147,7 +186,7 @@ fn few(reports: &[(&str, Report)]) -> Result<String, Error> {
         Ok([what.into(), format!("{} x", times(factor))])
     });
     let rows: Vec<_> = rows.collect::<Result<_, Error>>()?;
-    Ok(table(["default medium", "times as fast as ext4"], rows.into_iter()))
+    Ok(table(&["default medium", "times as fast as ext4"], rows.into_iter()))
 }
 
 fn report_of<'a>(reports: &'a [(&str, Report)], workload: &str) -> Result<&'a Report, Error> {
@@ -197,20 +236,31 @@ fn against(section: &Section, how: &str, whos: [Who; 2]) -> Result<String, Error
     let on_battery = OPERATIONS.into_iter().take(WRITING).map(|operation| row(battery, operation));
     let rows: Vec<_> = on_logged.chain(on_battery).collect::<Result<_, Error>>()?;
     let heads = [how, "medium", "times as fast as ext4", "as XFS", "as tmpfs"];
-    Ok(table(heads, rows.into_iter()))
+    Ok(table(&heads, rows.into_iter()))
 }
 
 /// The goals and results, the default medium first.
 fn numbers<'a>(findings: impl Iterator<Item = &'a Finding>) -> String {
     let mut findings: Vec<&Finding> = findings.collect();
     findings.sort_by_key(|finding| finding.medium != MediumKind::Logged);
+    let rows = findings.into_iter().map(|finding| row(finding, finding.verdict()));
+    table(&["what", "medium", "measured", "result", "to reach", "verdict"], rows)
+}
+
+/// The goals that are missed, each with its bound.
+fn missed<'a>(findings: impl Iterator<Item = &'a Finding>) -> String {
+    let mut findings: Vec<&Finding> = findings.collect();
+    findings.sort_by_key(|finding| finding.medium != MediumKind::Logged);
     let rows = findings.into_iter().map(|finding| {
-        let Finding { what, medium, measured, value, goal, verdict, reason } = finding;
-        let result = value.map_or("-".into(), |value| quantity(value, &goal.unit));
-        let verdict = reason.as_ref().map_or(verdict.word().into(), |reason| format!("{}: {reason}", verdict.word()));
-        [what.clone(), code(*medium), measured.clone(), result, goal.show(goal.required), verdict]
+        let doubt = if finding.is_hidden() { "the spread of the rounds reaches it; " } else { "" };
+        row(finding, format!("{doubt}{}", book::bound(&finding.what).unwrap_or("not known")))
     });
-    table(["what", "medium", "measured", "result", "to reach", "verdict"], rows)
+    table(&["what", "medium", "measured", "result", "to reach", "bounded by"], rows)
+}
+
+fn row(finding: &Finding, last: String) -> [String; 6] {
+    let Finding { what, medium, measured, goal, .. } = finding;
+    [what.clone(), code(medium), measured.clone(), finding.result(), goal.show(goal.required), last]
 }
 
 /// The machines and dates of the measurements, a row for each run.
@@ -226,28 +276,18 @@ fn origins(reports: &[(&str, Report)]) -> String {
             format!("{} x {}", machine.processors, machine.processor),
             format!("{:.1} GiB", machine.memory as f64 / f64::from(1 << 30)),
             format!("{:.1}", machine.load),
+            machine.others.map_or("-".into(), |others| format!("{:.0} %", others * 100.0)),
         ]
     });
-    table(["figures", "date", "kernel", "machine", "RAM", "load before"], rows)
+    table(&["figures", "date", "kernel", "machine", "RAM", "load before", "taken by others"], rows)
 }
 
-/// Links to the plots.
-fn plots(reports: &[(&str, Report)]) -> String {
-    let of_one =
-        |report| plot::of(report).map(|(file, ..)| format!("[{}](figures/{file})", file.trim_end_matches(".svg")));
-    let links: Vec<String> = reports.iter().flat_map(|(_, report)| of_one(&report.outcome)).collect();
-    match links.is_empty() {
-        true => String::new(),
-        false => format!("Plots: {}\n\n", links.join(", ")),
-    }
-}
-
-fn code(medium: MediumKind) -> String {
-    format!("`{medium}`")
+pub fn code(text: impl Display) -> String {
+    format!("`{text}`")
 }
 
 /// A factor, in its significant digits.
-fn times(factor: f64) -> String {
+pub fn times(factor: f64) -> String {
     match factor {
         f if f >= 10.0 => format!("{f:.0}"),
         f if f >= 1.0 => format!("{f:.1}"),
@@ -256,11 +296,9 @@ fn times(factor: f64) -> String {
 }
 
 /// A table of a page, with an empty line after it.
-fn table<const N: usize>(heads: [&str; N], rows: impl Iterator<Item = [String; N]>) -> String {
-    let line = |cells: &[String]| format!("| {} |\n", cells.join(" | "));
-    let mut out = line(&heads.map(String::from)) + &line(&heads.map(|_| "---".into()));
-    out.extend(rows.map(|cells| line(&cells)));
-    out + "\n"
+pub fn table<R: Into<Vec<String>>>(heads: &[&str], rows: impl Iterator<Item = R>) -> String {
+    let columns = heads.iter().map(|head| (*head).to_owned().into()).collect();
+    markdown(&Table { columns, rows: rows.map(Into::into).collect() })
 }
 
 #[cfg(test)]
@@ -289,7 +327,7 @@ mod tests {
     fn what_is_published_are_workloads() {
         for (name, line) in WORKLOADS {
             let what = What::parse(line).expect(line);
-            assert!(what.workload().is_some() && line.starts_with(name.trim_end_matches("-journal")), "{name}");
+            assert!(what.workload().is_some(), "{name}");
         }
     }
 
@@ -300,6 +338,14 @@ mod tests {
             let page = std::fs::read_to_string(root().join(name)).expect(name);
             let again = filled(&page, &reports).expect("the place of the figures");
             assert!(page == again, "{name} and docs/figures differ: run `conquest bench figures --write {name}`");
+        }
+        let drawn = reports.iter().flat_map(|(_, report)| plot::of(&report.outcome));
+        for (name, section, plot) in drawn {
+            let committed = std::fs::read_to_string(root().join("docs/figures").join(&name)).expect(&name);
+            assert!(
+                committed == plot::draw(section, plot),
+                "{name} is not the plot of docs/figures: write FIGURES again"
+            );
         }
     }
 
@@ -314,8 +360,8 @@ mod tests {
     #[test]
     fn ratios_of_small_files_have_a_row_for_each_operation_and_medium() {
         let text = small_files(&report(BTRFS)).expect("all is there");
-        // tmpfs 1, ext4 2, XFS 3, in process and mounted on `logged` 4 and 5.
-        assert!(text.contains("| stat | `logged` | 0.40 | 0.60 | 0.20 |\n"), "{text}");
+        // tmpfs 1, ext2 2, ext4 3, XFS 4, in process on `logged` 5.
+        assert!(text.contains("| stat | `logged` | 0.60 | 0.80 | 0.20 |\n"), "{text}");
         assert!(text.contains("| create + write + fsync | `battery` |"), "{text}");
         assert!(!text.contains("| stat | `battery` |"), "{text}");
     }
@@ -335,13 +381,13 @@ mod tests {
         assert!(reports(dir.path()).expect_err("small files").to_string().contains("smallfile.json"));
         written(SMALL_FILES, &report(BTRFS));
         let tables = || tables(&reports(dir.path()).expect("reports"));
-        assert!(!tables().expect("one is enough").contains("ubj"));
+        assert!(!tables().expect("one is enough").contains("(figures/ubj-2.svg)"));
         let mut section = Section { plot: report::section::Plot::bars(), ..Section::rates("ubj-2", "t", "B") };
         section.add("a", "x", 1.0);
         let outcome = Outcome { sections: vec![section], findings: Vec::new() };
-        written("ubj", &Report { outcome, ..Report::begin(false) });
+        written("ubj-traffic", &Report { outcome, ..Report::begin(false) });
         let text = tables().expect("both");
-        assert!(text.ends_with("Plots: [ubj-2](figures/ubj-2.svg)\n\n"), "{text}");
+        assert!(text.contains("(figures/ubj-2.svg)\n"), "{text}");
     }
 
     #[test]

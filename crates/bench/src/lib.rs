@@ -21,7 +21,10 @@
 //! | [`supervise`] | a private namespace, and cleaning up however the run ends |
 //! | [`run`] | runs the requested workloads |
 //! | [`workload`] | one module per workload, each of which uses the [`prelude`] |
-//! | [`figures`] | the published workloads: the JSON of each, and the tables made from it |
+//! | [`figures`] | the published workloads: the JSON of each, and the pages made from it |
+//! | [`book`] | the figures of the four papers, with their values |
+//! | [`publish`] | measuring all of them, in as many runs as it takes |
+//! | [`mine`] | the user's own mount beside another file system |
 //! | [`clock`], [`cpu`] | time, pinning |
 //!
 //! Data flow: args → peers → rounds of a workload → [`report::Section`] → [`report::goals::Finding`] → table and
@@ -30,6 +33,7 @@
 #![forbid(unsafe_code)]
 
 pub mod args;
+mod book;
 mod clock;
 mod command;
 mod context;
@@ -38,12 +42,14 @@ mod disk;
 mod error;
 mod figures;
 mod hosts;
+mod mine;
 mod mounts;
 mod options;
 mod peer;
 mod place;
 mod prelude;
 mod program;
+mod publish;
 mod raw;
 mod rig;
 mod run;
@@ -63,6 +69,7 @@ pub fn run(args: &Args) -> Result<(), Error> {
         args::What::Worker(worker) => return workload::scale::work(worker),
         args::What::FileWorker(worker) => return workload::direct::work(worker),
         args::What::Figures(figures) => return figures::run(figures),
+        args::What::Mine(mine) => return mine::run(mine),
         _ => {}
     }
     if supervise::is_supervised() {

@@ -5,10 +5,11 @@ use std::path::Path;
 
 use report::{plot, table, Outcome, Report};
 
-use crate::args::{Args, Publish, What};
+use crate::args::{Args, What};
 use crate::context::{Context, Workload};
 use crate::error::Error;
 use crate::figures;
+use crate::publish;
 use crate::supervise::Base;
 
 /// Most columns of a table.
@@ -27,8 +28,8 @@ pub fn run(args: &Args) -> Result<(), Error> {
     let blank = Report::begin(context.quick);
     context.progress.print(&blank.machine.describe());
     let outcome = match &args.what {
-        What::All => all(&context, |_, _| Ok(()))?,
-        What::Publish(publish) => published(&context, publish, &blank)?,
+        What::All => all(&context)?,
+        What::Publish(publish) => publish::run(&context, publish)?,
         what => what.workload().map_or(Ok(Outcome::default()), |workload| measure(workload, &context))?,
     };
     if !outcome.findings.is_empty() {
@@ -49,7 +50,7 @@ pub fn run(args: &Args) -> Result<(), Error> {
 }
 
 /// Runs one workload and prints its tables.
-fn measure(workload: &dyn Workload, context: &Context) -> Result<Outcome, Error> {
+pub fn measure(workload: &dyn Workload, context: &Context) -> Result<Outcome, Error> {
     let outcome = workload.run(context)?;
     for section in &outcome.sections {
         // A course over time is only for the plot.
@@ -63,39 +64,23 @@ fn measure(workload: &dyn Workload, context: &Context) -> Result<Outcome, Error>
     Ok(outcome)
 }
 
-/// Runs everything that is published. A workload that fails is reported at the end; the others go on. `done` gets the
-/// name and the outcome of each workload without any failure.
-fn all(context: &Context, done: impl Fn(&str, &Outcome) -> Result<(), Error>) -> Result<Outcome, Error> {
+/// Runs everything that is published. A workload that fails is reported at the end; the others go on.
+fn all(context: &Context) -> Result<Outcome, Error> {
     let mut outcome = Outcome::default();
     for (name, line) in figures::WORKLOADS {
-        let failed = context.failures();
         let what = What::parse(line)?;
         let Some(workload) = what.workload() else { continue };
         match measure(workload, context) {
-            Ok(one) => {
-                if context.failures() == failed {
-                    done(name, &one)?;
-                }
-                outcome.extend(one);
-            }
+            Ok(one) => outcome.extend(one),
             Err(e) => context.failed(name, &e),
         }
     }
     Ok(outcome)
 }
 
-/// As `all`; writes each outcome to a file of its own as soon as it is known, and draws it.
-fn published(context: &Context, publish: &Publish, blank: &Report) -> Result<Outcome, Error> {
-    writable(&publish.to)?;
-    all(context, |name, outcome| {
-        let path = figures::file(&publish.to, name);
-        let file = File::create(&path).map_err(Error::file(&path))?;
-        Report { outcome: outcome.clone(), ..blank.clone() }.write(file).map_err(Error::io("the JSON report"))?;
-        plot::write(&publish.to, outcome).map_err(Error::io("the plots"))
-    })
-}
-
-/// Fails if no file can be made in `dir`: the user should learn of that before the first workload.
-fn writable(dir: &Path) -> Result<(), Error> {
+/// Makes the directory if it is missing, and fails if no file can be made in it: the user should learn of that before
+/// the first workload.
+pub fn writable(dir: &Path) -> Result<(), Error> {
+    std::fs::create_dir_all(dir).map_err(Error::file(dir))?;
     tempfile::tempfile_in(dir).map(drop).map_err(Error::file(dir))
 }

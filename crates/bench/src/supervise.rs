@@ -77,7 +77,7 @@ fn directory_in(home: &Path) -> Result<tempfile::TempDir, Error> {
 }
 
 /// Like `status`, but the pipe to the child's stdin stays open until the child has ended.
-fn status_holding_stdin(command: &mut Command) -> Result<i32, Error> {
+pub fn status_holding_stdin(command: &mut Command) -> Result<i32, Error> {
     let mut child = command.spawn().map_err(Error::io("the supervised benchmark"))?;
     let pipe = child.stdin.take();
     let status = child.wait().map_err(Error::io("the supervised benchmark"))?;

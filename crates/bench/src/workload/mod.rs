@@ -22,6 +22,7 @@ mod program;
 pub mod scale;
 pub mod smallfile;
 pub mod stalls;
+pub mod study;
 pub mod sustained;
 mod tree;
 pub mod ubj;
