@@ -34,7 +34,8 @@ fn everything_is_published_each_in_a_file_of_its_own_and_nothing_is_left() {
     let temporary = || tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory on the disk");
     let (disk, to) = (temporary(), temporary());
     let [disk_dir, to_dir] = [&disk, &to].map(|dir| dir.path().to_str().expect("plain").to_owned());
-    let all = report("publish", &["publish", "--dir", &disk_dir, "--to", &to_dir, "--on", "tmpfs,battery-inproc"]);
+    let arguments = ["publish", "--dir", &disk_dir, "--to", &to_dir, "--on", "tmpfs,battery-inproc"];
+    let all = report("publish", &arguments);
     let mut count = 0;
     let published = |name: &str| -> Value {
         let text = std::fs::read_to_string(to.path().join(name).with_extension("json")).expect(name);
@@ -42,13 +43,24 @@ fn everything_is_published_each_in_a_file_of_its_own_and_nothing_is_left() {
     };
     let small =
         ["smallfile", "postmark", "durable", "durable-journal", "places", "scale", "open", "fsck", "memory", "bigdir"];
-    let large = ["large", "filebench", "databases", "sustained", "largefile", "postmark-large", "ubj", "disks"];
-    for name in small.into_iter().chain(large).chain(["packed", "compression", "mramfs"]) {
+    let large = ["large", "filebench", "databases", "sustained", "largefile", "postmark-large", "ubj-replay"];
+    for name in small.into_iter().chain(large).chain(["disks-growth", "study", "packed", "mramfs", "direct"]) {
+        assert_eq!(published(name)["machine"]["kernel"], all["machine"]["kernel"], "{name}");
+    }
+    for entry in std::fs::read_dir(to.path()).expect("list").flatten() {
+        let name = entry.file_name().into_string().expect("plain");
+        let Some(name) = name.strip_suffix(".json") else { continue };
         let report = published(name);
-        assert_eq!(report["machine"], all["machine"], "{name}");
+        assert!(report["seconds"].as_f64().is_some() && report["machine"]["others"].as_f64().is_some(), "{name}");
         count += findings(&report).len();
     }
     assert_eq!(count, findings(&all).len());
+    // What is there is not measured again.
+    let date = published("memory")["date"].clone();
+    let again = bench(&[&arguments[..], &["--quick", "--only", "memory,fsck"]].concat());
+    let said = String::from_utf8_lossy(&again.stdout);
+    assert!(again.status.success() && said.contains("2 of 2, about 1 min left: memory: there since"), "{said}");
+    assert_eq!(published("memory")["date"], date);
     assert!(median(&published("memory"), "conquest", "entry") > 0.0);
     assert!(median(&published("fsck"), "conquest", "whole pool") > 0.0);
     assert!(median(&published("open"), "full", "open") > 0.0);

@@ -18,7 +18,11 @@ impl Workload for Options {
         let options = scan::Options { one_file_system: true };
         let tree = scan::scan(&self.tree, options, &mut |_| ()).map_err(Error::file(&self.tree))?;
         let tree = match context.quick {
-            true => Tree { inodes: tree.inodes.iter().take(20_000).copied().collect(), ..tree },
+            true => Tree {
+                inodes: tree.inodes.into_iter().take(20_000).collect(),
+                directories: tree.directories.into_iter().take(1_000).collect(),
+                ..tree
+            },
             false => tree,
         };
         let (sample, mut outcome) = (context.mib(self.sample, 4), Outcome::default());
