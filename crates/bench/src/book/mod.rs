@@ -231,7 +231,10 @@ impl Figure {
             if let Some(texts) = &section.table {
                 let _ = write!(out, "{}\n\n{}", section.title, report::table::markdown(texts));
             }
-            section.skipped.iter().for_each(|s| _ = write!(out, "Not measured: {}: {}\n\n", s.subject, s.reason));
+            for of_one_reason in section.skipped.chunk_by(|a, b| a.reason == b.reason) {
+                let subjects: Vec<&str> = of_one_reason.iter().map(|skipped| &*skipped.subject).collect();
+                let _ = write!(out, "Not measured: {}: {}\n\n", subjects.join(", "), of_one_reason[0].reason);
+            }
         }
         out += &self.values(reports);
         let _ = write!(out, "Alike: {}\n\nDifferent: {}\n\n", self.alike, self.differs);

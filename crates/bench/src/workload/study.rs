@@ -20,6 +20,7 @@ impl Workload for Options {
         let tree = match context.quick {
             true => Tree {
                 inodes: tree.inodes.into_iter().take(20_000).collect(),
+                uids: tree.uids.into_iter().take(20_000).collect(),
                 directories: tree.directories.into_iter().take(1_000).collect(),
                 ..tree
             },

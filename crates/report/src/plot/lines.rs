@@ -158,9 +158,12 @@ impl Axes<'_> {
         }
         svg.rule((frame.left, foot), (right, foot), "a");
         for tick in &self.across.ticks {
-            let Some(x) = self.across.part(*tick).map(|part| frame.left + frame.width * part) else { continue };
+            let Some(part) = self.across.part(*tick) else { continue };
+            let x = frame.left + frame.width * part;
             svg.rule((x, foot), (x, foot + 4.0), "a");
-            svg.text((x, foot + 16.0), Anchor::Middle, "s", &self.across.label(*tick));
+            // The last one would reach into the next panel.
+            let anchor = if part < 1.0 { Anchor::Middle } else { Anchor::End };
+            svg.text((x, foot + 16.0), anchor, "s", &self.across.label(*tick));
         }
         let marked = if self.across.is_logarithmic() { " (logarithmic)" } else { "" };
         let middle = frame.left + frame.width / 2.0;
