@@ -7,8 +7,8 @@ use clap::{Parser, Subcommand};
 use crate::context::{Common, Workload};
 use crate::disk::dir_on_disk;
 use crate::error::Error;
-use crate::figures;
 use crate::mine::Mine;
+use crate::published;
 use crate::workload::{
     beside, bigdir, compression, databases, direct, disks, durable, filebench, large, largefile, memory, mixed, mramfs,
     open, packed, places, postmark, scale, smallfile, stalls, study, sustained, ubj,
@@ -140,7 +140,7 @@ pub struct Publish {
     #[arg(long, value_name = "DIR")]
     pub dir: Option<PathBuf>,
     /// Measure only these workloads
-    #[arg(long, value_name = "NAME,...", value_delimiter = ',', value_parser = figures::names())]
+    #[arg(long, value_name = "NAME,...", value_delimiter = ',', value_parser = published::names())]
     pub only: Vec<String>,
     /// Measure again what the same programs have measured here within a day
     #[arg(long)]

@@ -1,24 +1,20 @@
 //! The pages docs/FIGURES.md and README.md, made from the files of `conquest bench publish`.
 //!
-//! No figure of ours is typed: [`tables`] reads the reports of the [`WORKLOADS`], one file each. It takes from them the
+//! No figure of ours is typed: [`tables`] reads the reports of the published workloads, one file each. It takes from them the
 //! goals that are missed, the figures of the papers ([`book`]), the ratios of small files against the host's file
 //! systems, all other goals and results, and the machines. A missing figure of small files is an error, not a gap; a
 //! workload that was never published has no rows.
 
-use std::fmt::Display;
-use std::path::{Path, PathBuf};
-
-use clap::builder::PossibleValuesParser;
 use conquest::MediumKind;
 
 use crate::args::Figures;
 use crate::book;
 use crate::error::Error;
 use crate::peer::{Who, BATTERY, BATTERY_MOUNTED, EXT4, LOGGED, LOGGED_MOUNTED, TMPFS, XFS};
+use crate::published::{code, reports, table, times, SMALL_FILES};
 use crate::workload::smallfile::{CACHED, CREATE, READ, STAT, SYNC, UNLINK};
 use report::goals::{Finding, Verdict};
 use report::plot;
-use report::table::{markdown, Table};
 use report::{Report, Section};
 
 /// The lines around tables: all tables, or the [`FEW`].
@@ -47,9 +43,6 @@ enum Few {
     Goal(&'static str, &'static str),
 }
 
-/// The workload whose ratios have tables of their own.
-const SMALL_FILES: &str = "smallfile";
-
 /// The phases of that workload, by their names in the tables.
 const OPERATIONS: [(&str, &str); 6] = [
     ("create + write + fsync", SYNC),
@@ -62,63 +55,6 @@ const OPERATIONS: [(&str, &str); 6] = [
 
 /// The number of operations that depend on the medium; one row is enough for each other operation.
 const WRITING: usize = 2;
-
-/// The published workloads, by the names of their files. Parts that figures of a paper need are files of their own, so
-/// that a run that was ended continues with the next figure.
-pub const WORKLOADS: [(&str, &str); 37] = [
-    (SMALL_FILES, "smallfile"),
-    ("postmark", "postmark"),
-    ("durable", "durable"),
-    ("durable-journal", "durable --journal --only fsync,sqlite"),
-    ("places", "places"),
-    ("scale", "scale"),
-    ("open", "open"),
-    ("fsck", "fsck"),
-    ("memory", "memory"),
-    ("bigdir", "bigdir"),
-    ("large", "large --size 2048"),
-    ("filebench", "filebench --seconds 2"),
-    ("databases", "databases"),
-    ("sustained", "sustained"),
-    ("largefile", "largefile --files 4"),
-    ("postmark-large", "postmark-large --files 1000 --transactions 1000"),
-    ("ubj-traffic", "ubj --only traffic --long 5"),
-    ("ubj-replay", "ubj --only replay"),
-    ("ubj-filebench", "ubj --only filebench --seconds 2"),
-    ("ubj-iozone", "ubj --only iozone"),
-    ("ubj-postmark", "ubj --only postmark"),
-    ("ubj-period", "ubj --only period --long 5"),
-    ("disks-baseline", "disks --only baseline"),
-    ("disks-growth", "disks --only growth"),
-    ("disks-unequal", "disks --only unequal"),
-    ("disks-misconfigured", "disks --only misconfigured"),
-    ("disks-degraded", "disks --only degraded"),
-    ("disks-failure", "disks --only failure"),
-    ("disks-mirrored", "disks --only mirrored"),
-    ("disks-lazy", "disks --only lazy"),
-    ("disks-raid5", "disks --only raid5"),
-    ("disks-others", "disks --only foreground,reorganised,hanging"),
-    ("study", "study"),
-    ("packed", "packed"),
-    ("compression", "compression"),
-    ("mramfs", "mramfs --files 20000 --transactions 20000 --units 300 --backlog 256"),
-    ("direct", "direct"),
-];
-
-/// The command line of a published workload.
-pub fn command_of(workload: &str) -> &'static str {
-    WORKLOADS.iter().find(|(name, _)| *name == workload).map_or("", |(_, line)| line)
-}
-
-/// For the command line.
-pub fn names() -> PossibleValuesParser {
-    PossibleValuesParser::new(WORKLOADS.map(|(name, _)| name))
-}
-
-/// The file of a workload in the directory `dir`.
-pub fn file(dir: &Path, workload: &str) -> PathBuf {
-    dir.join(workload).with_extension("json")
-}
 
 /// `conquest bench figures`.
 pub fn run(args: &Figures) -> Result<(), Error> {
@@ -147,13 +83,6 @@ fn replace(page: &str, begin: &str, tables: &str) -> Result<String, Error> {
     let (before, rest) = page.split_once(begin).ok_or_else(|| missing(begin))?;
     let (_, after) = rest.split_once(END).ok_or_else(|| missing(END))?;
     Ok(format!("{before}{begin}\n\n{tables}{END}{after}"))
-}
-
-/// The reports in `dir`: that of small files, and the others that exist.
-pub fn reports(dir: &Path) -> Result<Vec<(&'static str, Report)>, Error> {
-    let is_there = |name: &str| name == SMALL_FILES || file(dir, name).exists();
-    let known = WORKLOADS.into_iter().filter(|(name, _)| is_there(name));
-    known.map(|(name, _)| Ok((name, published(&file(dir, name))?))).collect()
 }
 
 /// All tables, the missed goals first.
@@ -198,17 +127,6 @@ fn goal(report: &Report, what: &str) -> Result<f64, Error> {
     let mut findings = report.outcome.findings.iter();
     let found = findings.find(|finding| finding.medium == MediumKind::Logged && finding.what == what);
     found.and_then(|finding| finding.value).ok_or_else(|| Error::Usage(format!("there is no figure of `{what}`")))
-}
-
-/// Reads a report that may be shown: of a whole run without failures.
-fn published(path: &Path) -> Result<Report, Error> {
-    let report = Report::read(path).map_err(Error::file(path))?;
-    let refused = match (report.quick, report.failures.first()) {
-        (true, _) => "measured with --quick".to_owned(),
-        (_, Some(failure)) => failure.clone(),
-        _ => return Ok(report),
-    };
-    Err(Error::Usage(format!("no figures to publish: {refused}")).at(path.display().to_string()))
 }
 
 /// Ratios of small files, mounted and in process.
@@ -282,32 +200,15 @@ fn origins(reports: &[(&str, Report)]) -> String {
     table(&["figures", "date", "kernel", "machine", "RAM", "load before", "taken by others"], rows)
 }
 
-pub fn code(text: impl Display) -> String {
-    format!("`{text}`")
-}
-
-/// A factor, in its significant digits.
-pub fn times(factor: f64) -> String {
-    match factor {
-        f if f >= 10.0 => format!("{f:.0}"),
-        f if f >= 1.0 => format!("{f:.1}"),
-        f => format!("{f:.2}"),
-    }
-}
-
-/// A table of a page, with an empty line after it.
-pub fn table<R: Into<Vec<String>>>(heads: &[&str], rows: impl Iterator<Item = R>) -> String {
-    let columns = heads.iter().map(|head| (*head).to_owned().into()).collect();
-    markdown(&Table { columns, rows: rows.map(Into::into).collect() })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::args::What;
     use crate::peer::{ALL, BTRFS};
+    use crate::published::{file, published, WORKLOADS};
     use report::goals::Goal;
     use report::Outcome;
+    use std::path::Path;
 
     fn root() -> &'static Path {
         Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."))

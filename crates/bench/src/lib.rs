@@ -21,8 +21,9 @@
 //! | [`supervise`] | a private namespace, and cleaning up however the run ends |
 //! | [`run`] | runs the requested workloads |
 //! | [`workload`] | one module per workload, each of which uses the [`prelude`] |
-//! | [`figures`] | the published workloads: the JSON of each, and the pages made from it |
+//! | [`figures`] | the pages made from the JSON of published workloads |
 //! | [`book`] | the figures of the four papers, with their values |
+//! | [`published`] | the workloads that are published, and their files |
 //! | [`publish`] | measuring all of them, in as many runs as it takes |
 //! | [`mine`] | the user's own mount beside another file system |
 //! | [`clock`], [`cpu`] | time, pinning |
@@ -50,6 +51,7 @@ mod place;
 mod prelude;
 mod program;
 mod publish;
+mod published;
 mod raw;
 mod rig;
 mod run;

@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use report::cells::align;
 use report::stats::{interval, median};
-use report::table::align;
 
 use crate::mounts;
 use crate::prelude::*;

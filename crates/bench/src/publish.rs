@@ -7,13 +7,15 @@ use std::fs::File;
 use std::path::Path;
 use std::time::{Duration, Instant, SystemTime};
 
-use report::{plot, Machine, Outcome, Report};
+use report::{plot, table, Machine, Outcome, Report};
 
 use crate::args::{Publish, What};
-use crate::context::Context;
+use crate::context::{Context, Workload};
 use crate::error::Error;
-use crate::figures::{self, WORKLOADS};
-use crate::run::{measure, writable};
+use crate::published::{file, WORKLOADS};
+
+/// Most columns of a table.
+const COLUMNS: usize = 30;
 
 /// A machine is quiet if other programs take less than this part of its processors.
 const QUIET: f64 = 0.03;
@@ -27,7 +29,7 @@ pub fn run(context: &Context, publish: &Publish) -> Result<Outcome, Error> {
     writable(&publish.to)?;
     let blank = Report { build: Some(build(&context.program)?), ..Report::begin(context.quick) };
     let is_wanted = |name: &str| publish.only.is_empty() || publish.only.iter().any(|only| only == name);
-    let earlier = |name: &str| Report::read(&figures::file(&publish.to, name)).ok();
+    let earlier = |name: &str| Report::read(&file(&publish.to, name)).ok();
     let mut plan: Vec<Planned> = WORKLOADS
         .into_iter()
         .filter(|(name, _)| is_wanted(name))
@@ -65,6 +67,28 @@ pub fn run(context: &Context, publish: &Publish) -> Result<Outcome, Error> {
     Ok(outcome)
 }
 
+/// Runs one workload and prints its tables.
+pub fn measure(workload: &dyn Workload, context: &Context) -> Result<Outcome, Error> {
+    let outcome = workload.run(context)?;
+    for section in &outcome.sections {
+        // A course over time is only for the plot.
+        match section.measures().len() {
+            ..=COLUMNS => context.progress.print(&table::section(section)),
+            points => {
+                context.progress.print(&format!("\n{}: {points} points, in the JSON and the plot", section.title))
+            }
+        }
+    }
+    Ok(outcome)
+}
+
+/// Makes the directory if it is missing, and fails if no file can be made in it: the user should learn of that before
+/// the first workload.
+pub fn writable(dir: &Path) -> Result<(), Error> {
+    std::fs::create_dir_all(dir).map_err(Error::file(dir))?;
+    tempfile::tempfile_in(dir).map(drop).map_err(Error::file(dir))
+}
+
 /// A workload that is still to be measured, and how long it took before.
 struct Planned {
     name: &'static str,
@@ -86,7 +110,7 @@ fn left(plan: &[Planned], n: usize) -> String {
 
 /// Writes a report as a whole, and its plots.
 fn write(dir: &Path, name: &str, report: &Report) -> Result<(), Error> {
-    let (path, part) = (figures::file(dir, name), dir.join(format!("{name}.part")));
+    let (path, part) = (file(dir, name), dir.join(format!("{name}.part")));
     let file = File::create(&part).map_err(Error::file(&part))?;
     report.write(file).map_err(Error::file(&part))?;
     std::fs::rename(&part, &path).map_err(Error::file(&path))?;

@@ -1,19 +1,15 @@
 //! Runs the requested workload, or all that are published.
 
 use std::fs::File;
-use std::path::Path;
 
 use report::{plot, table, Outcome, Report};
 
 use crate::args::{Args, What};
-use crate::context::{Context, Workload};
+use crate::context::Context;
 use crate::error::Error;
-use crate::figures;
-use crate::publish;
+use crate::publish::{self, measure, writable};
+use crate::published::WORKLOADS;
 use crate::supervise::Base;
-
-/// Most columns of a table.
-const COLUMNS: usize = 30;
 
 /// Runs `args`, prints the result and writes the JSON.
 pub fn run(args: &Args) -> Result<(), Error> {
@@ -49,25 +45,10 @@ pub fn run(args: &Args) -> Result<(), Error> {
     }
 }
 
-/// Runs one workload and prints its tables.
-pub fn measure(workload: &dyn Workload, context: &Context) -> Result<Outcome, Error> {
-    let outcome = workload.run(context)?;
-    for section in &outcome.sections {
-        // A course over time is only for the plot.
-        match section.measures().len() {
-            ..=COLUMNS => context.progress.print(&table::section(section)),
-            points => {
-                context.progress.print(&format!("\n{}: {points} points, in the JSON and the plot", section.title))
-            }
-        }
-    }
-    Ok(outcome)
-}
-
 /// Runs everything that is published. A workload that fails is reported at the end; the others go on.
 fn all(context: &Context) -> Result<Outcome, Error> {
     let mut outcome = Outcome::default();
-    for (name, line) in figures::WORKLOADS {
+    for (name, line) in WORKLOADS {
         let what = What::parse(line)?;
         let Some(workload) = what.workload() else { continue };
         match measure(workload, context) {
@@ -76,11 +57,4 @@ fn all(context: &Context) -> Result<Outcome, Error> {
         }
     }
     Ok(outcome)
-}
-
-/// Makes the directory if it is missing, and fails if no file can be made in it: the user should learn of that before
-/// the first workload.
-pub fn writable(dir: &Path) -> Result<(), Error> {
-    std::fs::create_dir_all(dir).map_err(Error::file(dir))?;
-    tempfile::tempfile_in(dir).map(drop).map_err(Error::file(dir))
 }

@@ -9,9 +9,9 @@ use std::time::SystemTime;
 use conquest::MediumKind;
 use serde::{Deserialize, Serialize};
 
+use crate::cells::Table;
 use crate::goals::{Finding, Goal};
 use crate::stats::{interval, median, ratios};
-use crate::table::Table;
 
 /// One workload's figures: subjects × measures, each with all its rounds.
 #[derive(Clone, Debug, Serialize, Deserialize)]

@@ -5,8 +5,8 @@ use std::fs::File;
 use std::io::Read;
 
 use lz4::block::{compress_to_buffer, decompress_to_buffer, CompressionMode};
+use report::cells::Table;
 use report::section::Plot;
-use report::table::Table;
 use report::Section;
 
 use crate::clock::Busy;

@@ -28,7 +28,8 @@ use std::fmt::Write;
 use conquest_fs::layout::INODE;
 use conquest_fs::packed::fields::Field;
 use conquest_fs::packed::profile::{Codec, Profile};
-use report::table::{self, Table};
+use report::cells::Table;
+use report::table;
 use report::{Machine, Outcome, Section};
 use serde::Serialize;
 

@@ -8,8 +8,8 @@ use conquest_fs::packed::seen::Seen;
 use conquest_fs::packed::PER_BLOCK;
 use conquest_fs::packed::{builtin, pack, unpack, Profile};
 use conquest_fs::setting::{Times, TIMES_AT};
+use report::cells::Table;
 use report::section::Plot;
-use report::table::Table;
 use report::Section;
 use zerocopy::IntoBytes;
 

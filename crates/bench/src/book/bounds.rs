@@ -73,7 +73,7 @@ mod tests {
     #[test]
     fn each_goal_that_is_missed_has_a_bound() {
         let dir = std::path::Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/figures"));
-        let reports = crate::figures::reports(dir).expect("the committed figures");
+        let reports = crate::published::reports(dir).expect("the committed figures");
         let findings = reports.iter().flat_map(|(_, report)| &report.outcome.findings);
         let missed: Vec<&str> =
             findings.filter(|f| f.verdict == Verdict::Missed && bound(&f.what).is_none()).map(|f| &*f.what).collect();

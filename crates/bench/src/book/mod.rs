@@ -19,8 +19,8 @@ use std::fmt::Write;
 use report::stats::{interval, median};
 use report::{plot, Report, Section};
 
-use crate::figures::{code, command_of, table, times};
 use crate::peer::{BATTERY, BATTERY_MOUNTED, LOGGED, LOGGED_MOUNTED};
+use crate::published::{code, command_of, table, times};
 use crate::workload::direct::{BATTERY_DIRECT, LOGGED_DIRECT};
 
 pub use bounds::bound;
@@ -229,7 +229,7 @@ impl Figure {
                 let _ = write!(out, "![{}](figures/{id}.svg)\n\n", section.title);
             }
             if let Some(texts) = &section.table {
-                let _ = write!(out, "{}\n\n{}", section.title, report::table::markdown(texts));
+                let _ = write!(out, "{}\n\n{}", section.title, report::cells::markdown(texts));
             }
             for of_one_reason in section.skipped.chunk_by(|a, b| a.reason == b.reason) {
                 let subjects: Vec<&str> = of_one_reason.iter().map(|skipped| &*skipped.subject).collect();
@@ -303,7 +303,7 @@ pub fn other_plots(reports: &[(&str, Report)]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::figures::WORKLOADS;
+    use crate::published::WORKLOADS;
     use report::Outcome;
 
     fn figures() -> impl Iterator<Item = &'static Figure> {
@@ -327,7 +327,7 @@ mod tests {
     #[test]
     fn what_is_published_has_the_sections_and_measures_that_the_figures_name() {
         let dir = std::path::Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/figures"));
-        let reports = crate::figures::reports(dir).expect("the committed figures");
+        let reports = crate::published::reports(dir).expect("the committed figures");
         for figure in figures().filter(|figure| reports.iter().any(|(name, _)| *name == figure.workload)) {
             for claim in figure.claims {
                 let Some(id) = claim.section() else { continue };

@@ -3,7 +3,7 @@
 //!
 //! Disks are files in memory: the counts do not depend on their speed. The first quarter of a trace does not count.
 
-use report::table::Table;
+use report::cells::Table;
 use rustix::io::Errno;
 
 use super::cache::{Cache, Found, Rig};
