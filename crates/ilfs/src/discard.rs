@@ -80,7 +80,7 @@ impl Log {
             // failed.
             let mut discarding = Discarding::of(session);
             let taken = self.change(session, |change| {
-                let taken = change.take_freed(durable, discarding.by())?;
+                let taken = change.take_freed(durable, discarding.by(), self.seconds().into())?;
                 taken.iter().for_each(|(slot, _)| discarding.begin(*slot));
                 Ok(taken)
             })?;

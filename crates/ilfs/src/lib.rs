@@ -33,6 +33,7 @@
 //! | `known_lost` | blocks that were found lost a moment ago |
 //! | `read_order` | the replica of a segment that is read |
 //! | `avoided` | segments that are left alone for a while |
+//! | [`bad_slots`] | slots to which a write failed: they are tested, and free again |
 //! | [`replicas`] | replicas of segments: making those that are lacking |
 //! | [`live`] | finds the live blocks of a segment |
 //! | [`balance`] | moves old content to regions that have less |
@@ -62,6 +63,7 @@
 pub mod areas;
 mod avoided;
 pub mod backing_segments;
+pub mod bad_slots;
 pub mod balance;
 mod checksums;
 pub mod clean;
@@ -222,6 +224,8 @@ pub struct Log {
     waits: Mutex<HashSet<u32>>,
     /// Slots to which abandoned requests may yet write.
     late: Mutex<Vec<unresponsive::LateSlot>>,
+    /// When this process last looked for bad slots to test.
+    tested: Mutex<Option<Instant>>,
     /// Writers of this process that have not ended.
     writers: AtomicU64,
     /// Other use of the files, as this process has seen it.
@@ -238,7 +242,7 @@ pub struct Counts {
     /// Free segments for which hosts keep room; those for which hosts keep or have room, as of their last answer.
     pub held: u64,
     pub ready: u64,
-    /// Segments that are not used again.
+    /// Bad segments, and the backing's.
     pub bad: u64,
     /// Blocks of a segment.
     pub blocks: u32,
@@ -340,6 +344,7 @@ impl Log {
             closed: Mutex::default(),
             waits: Mutex::default(),
             late: Mutex::default(),
+            tested: Mutex::default(),
             writers: AtomicU64::new(0),
             beside: Mutex::default(),
         };

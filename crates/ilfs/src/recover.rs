@@ -258,9 +258,10 @@ impl Log {
         self.change(session, |change| change.forget_free(lost))?;
         let table = self.at.table(session.memory());
         let mut slots: Vec<u32> = session.read(KEY, || table.used_slots())?.collect();
+        let now = self.seconds().into();
         slots.reverse();
         for some in slots.chunks(SOME) {
-            self.change(session, |change| some.iter().try_for_each(|slot| set_free(change, *slot, lost)))?;
+            self.change(session, |change| some.iter().try_for_each(|slot| set_free(change, *slot, lost, now)))?;
         }
         Ok(())
     }
@@ -281,10 +282,10 @@ fn with(segment: Segment, parts: &[Part], last: &Part) -> Segment {
     }
 }
 
-fn set_free(change: &mut Change<'_, '_>, slot: u32, lost: bool) -> Result<()> {
+fn set_free(change: &mut Change<'_, '_>, slot: u32, lost: bool, now: u64) -> Result<()> {
     let segment = change.table().get(slot)?;
     match segment.state {
-        SlotState::Freed if lost && segment.failed => change.set_bad(slot),
+        SlotState::Freed if lost && segment.failed => change.set_bad(slot, now),
         SlotState::Freed if !lost => Ok(()),
         SlotState::Free | SlotState::Freed | SlotState::Discarding => change.push_free(slot),
         _ => Ok(()),

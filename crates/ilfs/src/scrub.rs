@@ -24,6 +24,10 @@ use super::table::{Segment, SlotState, KEY};
 use super::walk::Walk;
 use super::Log;
 
+/// Why a block is wrong although its disk has answered.
+const SUMMARY: &str = "the summary of its segment is wrong";
+const CHECKSUM: &str = "its checksum is wrong";
+
 /// A block that was wrong.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Wrong {
@@ -171,7 +175,7 @@ impl Log {
                     owner: first.owner,
                     place: Place::new(part.sequence, part.block),
                     region: number,
-                    why: "the summary of its segment is wrong".into(),
+                    why: SUMMARY.into(),
                     repaired: written.is_ok(),
                     from_memory: false,
                 });
@@ -208,7 +212,7 @@ impl Log {
                     // A member that is out is no copy.
                     Err(e) if e.class == Failure::Gone && copies > 1 => None,
                     Err(e) => Some(why(e)),
-                    Ok(bytes) if !is_right(&bytes) => Some("its checksum is wrong".into()),
+                    Ok(bytes) if !is_right(&bytes) => Some(CHECKSUM.into()),
                     Ok(_) => None,
                 });
                 let Some(why) = failure else { continue };
@@ -291,8 +295,10 @@ impl Log {
             if others.is_empty() || !places.iter().all(|place| others.iter().any(|o| !bad.contains(&(*o, *place)))) {
                 continue;
             }
-            // A write that is under way there must not hit another segment.
-            let failed = wrong.iter().any(|(at, one)| *at == slot && one.why != "its checksum is wrong")
+            // A disk that has written other bytes than it should does not fail there. A write that is under way there must not hit
+            // another segment.
+            let has_answered = |one: &Wrong| [SUMMARY, CHECKSUM].contains(&&*one.why);
+            let failed = wrong.iter().any(|(at, one)| *at == slot && !has_answered(one))
                 || !self.is_quiet(session, segment.sequence)?;
             if self.change(session, |change| change.drop_replica(segment.sequence, slot, failed, files.epoch()))? {
                 wrong.iter_mut().filter(|(at, _)| *at == slot).for_each(|(_, one)| one.repaired = true);

@@ -9,7 +9,8 @@
 //! | another read | waits; background work leaves it for later |
 //!
 //! After a writer has stopped waiting for a request, its slot is not used again before the request has ended. The slot
-//! is marked as failed, and loses the mark with the answer. (If the process is killed meanwhile, the mark stays.)
+//! is marked as failed, and loses the mark with the answer. (If the process is killed meanwhile, the mark stays:
+//! the slot is [bad](super::bad_slots).)
 //!
 //! [`Cause::Late`]: super::table::Cause::Late
 
@@ -28,7 +29,7 @@ pub(super) const GLANCE: Duration = Duration::from_millis(20);
 
 /// A slot to which an abandoned request may yet write.
 pub(super) struct LateSlot {
-    slot: u32,
+    pub slot: u32,
     at: u64,
     region: Arc<dyn Region>,
 }

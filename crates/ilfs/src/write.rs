@@ -374,7 +374,10 @@ impl<'l> Writer<'l> {
     /// The slot may be used again once its late requests were answered.
     fn expect_answer(&self, replica: &Replica) {
         let lies = self.log.lies(self.session, replica.slot).ok();
-        if let Some(lies) = lies.filter(|_| replica.failure().is_some_and(|e| e.class == Failure::Timeout)) {
+        // Another of its requests may have failed before.
+        let has_more = replica.progress().left > 0;
+        if let Some(lies) = lies.filter(|_| has_more || replica.failure().is_some_and(|e| e.class == Failure::Timeout))
+        {
             self.log.add_late(replica.slot, lies.at, &replica.region);
         }
     }

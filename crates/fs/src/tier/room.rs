@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use exraid::Background;
 use pram::memory::BLOCK;
 use pram::session::assert_may_wait;
+use pram::Session;
 
 use crate::error::{Lack, Result};
 use crate::node::Fs;
@@ -12,6 +13,7 @@ use crate::ubj::room::{is_waited_for, HIGH, LOW};
 use crate::ubj::write_back::MUCH;
 use crate::ubj::{all_memory, counted, free_memory, Count, Union};
 use ilfs::clean::Reason;
+use ilfs::table::CLEANING;
 
 /// Blocks that are written or evicted at a time, where a caller waits.
 const SOME: u64 = 2048;
@@ -129,12 +131,22 @@ impl Union {
         Ok(self.free_segments(fs, self.wanted(fs.session())?, commits, &mut || true)?)
     }
 
+    /// Has segments that were bad used again; by this thread alone, since a process that does not go on should not write to a disk that may hang.
+    fn test_bad_segments(&self, session: &Session) -> Result<()> {
+        let _alone = session.long_lock(CLEANING)?;
+        if self.log().test_bad(session)? > 0 {
+            self.room.note_progress();
+        }
+        Ok(())
+    }
+
     /// The thread's work: writes due blocks, keeps memory and segments free. True if there is more to do at once.
     pub fn work(&self, fs: &Fs, written: &mut Instant, cleans: bool, stopped: &dyn Fn() -> bool) -> Result<bool> {
         let (session, _round) = (fs.session(), self.room.begin_round());
         session.free_ended()?;
         self.report_unreported();
         if cleans {
+            self.test_bad_segments(session)?;
             // A commit is worth it only where few segments are free.
             let (counts, wanted) = (self.log().counts(session)?, self.wanted(session)?);
             let commits = counts.ready < wanted / 2;

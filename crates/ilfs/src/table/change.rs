@@ -208,12 +208,34 @@ impl<'t, 'o> Change<'t, 'o> {
         self.set_region(n, &region)
     }
 
-    /// Never uses a slot that is in no list again.
-    pub fn set_bad(&mut self, slot: u32) -> Result<()> {
+    /// Keeps a slot that is in no list from being used, from `now` on, in seconds since 1970.
+    pub fn set_bad(&mut self, slot: u32, now: u64) -> Result<()> {
         let (n, mut region) = self.table().region_of(slot)?;
         self.count(&mut region, 0, 0, 1)?;
         self.set_region(n, &region)?;
-        self.put(slot, &Segment { state: SlotState::Bad, ..Segment::FREE })
+        self.put(slot, &Segment { state: SlotState::Bad, stamp: now, ..Segment::FREE })
+    }
+
+    /// A bad slot has failed a test.
+    pub fn set_still_bad(&mut self, slot: u32, now: u64) -> Result<()> {
+        let segment = self.table().get(slot)?;
+        match segment.state {
+            SlotState::Bad => self.put(slot, &Segment { stamp: now, ..segment }),
+            _ => Ok(()),
+        }
+    }
+
+    /// A slot that is bad since `since` is well: process `by` discards it. False if that has changed.
+    pub fn end_bad(&mut self, slot: u32, since: u64, by: u64) -> Result<bool> {
+        let segment = self.table().get(slot)?;
+        if (segment.state, segment.stamp) != (SlotState::Bad, since) {
+            return Ok(false);
+        }
+        let (n, mut region) = self.table().region_of(slot)?;
+        self.count(&mut region, 0, 0, -1)?;
+        self.set_region(n, &region)?;
+        self.put(slot, &Segment { state: SlotState::Discarding, stamp: by, ..Segment::FREE })?;
+        Ok(true)
     }
 
     /// Gives the next slot of a list to the backing.
@@ -301,8 +323,8 @@ impl<'t, 'o> Change<'t, 'o> {
     }
 
     /// Takes the first freed slot out of its list, if it was freed in an epoch before `durable`: process `by` is
-    /// discarding it, or it is bad.
-    pub fn take_freed(&mut self, durable: u64, by: u64) -> Result<Option<(u32, SlotState)>> {
+    /// discarding it, or it is bad from `now` on, in seconds since 1970.
+    pub fn take_freed(&mut self, durable: u64, by: u64, now: u64) -> Result<Option<(u32, SlotState)>> {
         let head = self.head()?;
         let Some(slot) = slot_in(head.freed) else { return Ok(None) };
         let segment = self.table().get(slot)?;
@@ -315,7 +337,7 @@ impl<'t, 'o> Change<'t, 'o> {
         }
         self.tx.set(field!(self, waiting), &head.waiting.saturating_sub(1))?;
         if segment.failed {
-            self.set_bad(slot)?;
+            self.set_bad(slot, now)?;
             return Ok(Some((slot, SlotState::Bad)));
         }
         self.put(slot, &Segment { state: SlotState::Discarding, stamp: by, ..Segment::FREE })?;

@@ -171,7 +171,7 @@ pub struct RawTable {
     pub freed: u64,
     pub last_freed: u64,
     pub waiting: u64,
-    /// Free slots, also never used ones; those of them for which hosts keep room; and slots that are not used again.
+    /// Free slots, also never used ones; those of them for which hosts keep room; and bad slots, and the backing's.
     pub spare: u64,
     pub held: u64,
     pub bad: u64,
@@ -199,8 +199,8 @@ pub struct RawTable {
 pub struct RawSegment {
     /// Sequence number (36 bits), live blocks (12), state (4), failed (1), head (2), class (4), partial (1), priority (2).
     pub state: u64,
-    /// In use: when its content was written, by the clock, on average. Freed: in which epoch. The backing's: since when,
-    /// in seconds since 1970.
+    /// In use: when its content was written, by the clock, on average. Freed: in which epoch. The backing's, or bad: since
+    /// when, in seconds since 1970.
     pub stamp: u64,
     /// The next slot of its list, plus 1 (32 bits), blocks that are taken (16), parts (16).
     pub link: u64,
@@ -229,7 +229,7 @@ pub enum SlotState {
     Freed,
     /// Its content is being given back to the disk.
     Discarding,
-    /// A write to it failed: it is not used again.
+    /// A write to it failed: it is not used before it was [tested](crate::bad_slots).
     Bad,
     /// It has the content of a segment that is in another slot.
     Replica,
@@ -266,7 +266,7 @@ pub struct Segment {
     pub sequence: u64,
     pub live: u32,
     pub state: SlotState,
-    /// A write to it failed: it is not used again once no block in it is live.
+    /// A write to it failed: it is bad once no block in it is live.
     pub failed: bool,
     /// The head that filled it.
     pub head: u8,

@@ -1,10 +1,12 @@
 //! The cleaner, and salvage from the disk alone.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use exraid::Region;
 use rng::Rng;
 
+use super::super::bad_slots::REST;
 use super::super::clean::{Cleaned, Obstacle, Reason};
 use super::super::error::Error;
 use super::super::place::{Run, BLOCK};
@@ -138,8 +140,8 @@ fn unreadable_content_is_kept_and_reported() {
     }
 }
 
-#[test]
-fn a_segment_that_could_not_be_written_is_emptied_and_not_used_again() {
+/// A world of 14 segments with a bad slot.
+fn with_bad_slot() -> World {
     let world = World::new(Rig::new(14));
     world.write(&file(1, 0..50)).expect("there is room");
     let sequence = world.pages.lock().expect("not poisoned")[&(1, 0)].0.sequence();
@@ -152,6 +154,37 @@ fn a_segment_that_could_not_be_written_is_emptied_and_not_used_again() {
     let bad = (0..14).filter(|slot| table.get(*slot).expect("a slot").state == SlotState::Bad).count();
     assert_eq!((bad, world.verify()), (1, 0));
     world.rig.check();
+    world
+}
+
+#[test]
+fn a_segment_that_could_not_be_written_is_emptied_and_not_used_again() {
+    let world = with_bad_slot();
+    assert_eq!(world.rig.log.counts(&world.rig.session).expect("counts").bad, 1);
+    world.rig.log.test_bad(&world.rig.session).expect("it works");
+    assert_eq!(world.rig.log.counts(&world.rig.session).expect("counts").bad, 1, "it has failed just now");
+}
+
+/// A disk that failed for a moment again and again once lost a slot each time, for ever.
+#[test]
+fn a_bad_slot_is_tested_after_a_while_and_used_again_where_the_disk_is_well() {
+    let world = with_bad_slot();
+    let Rig { log, session, faults, .. } = &world.rig;
+    let rest = || session.clock().advance(Duration::from_secs(REST + 1));
+    let test = || log.test_bad(session).expect("it works");
+    faults.set(|now| now.error = 1);
+    rest();
+    assert_eq!(test(), 0, "the disk fails");
+    faults.set(|now| now.error = 0);
+    assert_eq!(test(), 0, "it rests");
+    let free = log.counts(session).expect("counts").free;
+    rest();
+    assert_eq!(test(), 1);
+    let counts = log.counts(session).expect("counts");
+    assert_eq!((counts.bad, counts.free, world.verify()), (0, free + 1, 0));
+    world.rig.check();
+    world.write(&file(2, 0..MOST)).expect("there is room");
+    assert_eq!(world.verify(), 0);
 }
 
 /// Overwriting a log that is four fifths full can go on for ever: cleaning frees enough for the blocks that it moves.

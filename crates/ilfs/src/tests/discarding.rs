@@ -16,7 +16,7 @@ fn with_orphan(world: &World) -> u32 {
     world.write(&file(2, 0..MOST)).expect("there is room");
     world.clean(u64::MAX).expect("it works");
     world.commit();
-    let taken = log.change(session, |change| change.take_freed(world.durable.get(), DEAD)).expect("it works");
+    let taken = log.change(session, |change| change.take_freed(world.durable.get(), DEAD, 0)).expect("it works");
     let Some((slot, SlotState::Discarding)) = taken else { panic!("{taken:?}: something was freed") };
     slot
 }

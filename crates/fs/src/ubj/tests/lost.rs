@@ -122,7 +122,7 @@ fn a_slot_that_nobody_gives_back_is_reported_and_mended() {
     op.lock(&[ilfs::KEY]).expect("locked");
     let mut tx = op.tx().expect("begun");
     let (at, _) = Where::find(session.memory()).expect("read").expect("there is a log");
-    let taken = Change::new(&mut tx, at).take_freed(u64::MAX, 1 << 40).expect("taken");
+    let taken = Change::new(&mut tx, at).take_freed(u64::MAX, 1 << 40, 0).expect("taken");
     tx.commit().expect("committed");
     drop(op);
     assert!(taken.is_some(), "something was freed");
