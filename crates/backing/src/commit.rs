@@ -341,6 +341,12 @@ impl Backing {
         Backing::marked(marks_of(session.memory())?)
     }
 
+    /// Lines that a commit can hold even if the logs cannot get longer; `None`: that is unknown.
+    pub fn reserved_lines(&self) -> Option<u64> {
+        let bytes = self.disks.logs.iter().filter_map(|log| log.reserved()).min()?;
+        Some(Log::<SharedDisk>::lines_in(bytes.saturating_sub(log::RECORDS)))
+    }
+
     /// The right to commit, unless somebody else has it.
     fn lead<'a>(&'a self, session: &'a Session) -> Result<Option<Lead<'a>>> {
         if self.is_beside {
@@ -460,7 +466,7 @@ impl Backing {
         loop {
             // If swapping, a process has died in a swap; nothing has been written to either log since.
             if state.swapping || !logs[state.active].has_room(room) {
-                match self.swap(session, logs, &mut state, room, budget) {
+                match self.swap_for_about(session, logs, &mut state, room, budget) {
                     // Lines that change again meanwhile are written again: with some luck there are fewer the next
                     // time.
                     Err(Error::DiskFull(_)) if room > whole && tries < TRIES => {

@@ -43,6 +43,10 @@ pub trait Disk: Send + Sync {
     }
     /// The writer needs nothing behind `bytes`.
     fn trim(&self, _bytes: u64) {}
+    /// Bytes that it can hold whoever else takes room, as far as is known without waiting; `None`: that is unknown.
+    fn reserved(&self) -> Option<u64> {
+        None
+    }
 }
 
 impl Disk for File {

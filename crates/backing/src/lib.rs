@@ -92,6 +92,9 @@ impl Disk for SharedDisk {
     fn note_wrong(&self) {
         (**self).note_wrong();
     }
+    fn reserved(&self) -> Option<u64> {
+        (**self).reserved()
+    }
     fn put_away(&self, copies: &[usize]) -> io::Result<()> {
         assert_may_wait();
         (**self).put_away(copies)

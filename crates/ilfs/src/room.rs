@@ -155,6 +155,13 @@ impl Log {
         Ok(u64::from(open) + self.ready(&all).saturating_sub(RESERVE) * u64::from(content_of(self.blocks)))
     }
 
+    /// About how many blocks can be written to the hot head now, with all the replicas that they may need, beside
+    /// `segments` segments.
+    pub fn room_beside(&self, session: &Session, segments: u64) -> Result<u64> {
+        let beside = segments * u64::from(content_of(self.blocks));
+        Ok(self.room(session)?.saturating_sub(beside) / self.most_wanted(&self.head(session)?))
+    }
+
     /// Takes room for the wish, or for a part of its blocks.
     pub(super) fn take_room(&self, session: &Session, want: &Want) -> Result<Room> {
         self.get_ready(session)?;

@@ -23,6 +23,15 @@ impl Drop for Checkpointer<'_> {
     }
 }
 
+/// Bytes of a log that needs so many: as many as usual, or more; but no more than its disk `has`, if these do.
+fn capacity(needed: u64, usual: u64, has: u64) -> u64 {
+    match needed.next_multiple_of(MIN_CAPACITY) {
+        _ if needed <= usual => usual,
+        longer if needed <= has => longer.min(has),
+        longer => longer,
+    }
+}
+
 impl Backing {
     /// Calls `work` while nobody checkpoints. Forgets the image as this process left it.
     pub(crate) fn while_checkpointing<R>(&self, session: &Session, work: impl FnOnce() -> Result<R>) -> Result<R> {
@@ -53,6 +62,27 @@ impl Backing {
         }
     }
 
+    /// [`swap`](Self::swap) for a commit of about `lines` lines: if its disk has no room for so long a log, but more than the active one has
+    /// left, the commit gets that, since it may be smaller.
+    pub(super) fn swap_for_about(
+        &self,
+        session: &Session,
+        logs: &mut [Log<SharedDisk>; 2],
+        state: &mut State,
+        lines: u64,
+        budget: &mut Budget,
+    ) -> Result<()> {
+        let full = match self.swap(session, logs, state, lines, budget) {
+            Err(e @ Error::DiskFull(_)) => e,
+            done => return done,
+        };
+        let has = self.disks.logs[1 - state.active].reserved().map(|bytes| bytes.saturating_sub(RECORDS));
+        match has.filter(|bytes| *bytes > logs[state.active].left()) {
+            Some(bytes) => self.swap(session, logs, state, Log::<SharedDisk>::lines_in(bytes), budget),
+            None => Err(full),
+        }
+    }
+
     /// Lets the other log take over, with room for `lines` lines; waits until the image holds that log's commits. The
     /// next process can repeat it after a death in the middle.
     pub(crate) fn swap(
@@ -68,14 +98,15 @@ impl Backing {
             true => self.end_with_image(state.logs[state.active].last)?,
             false => state.logs[state.active].last,
         };
-        let needed = (RECORDS + Log::<SharedDisk>::room_for(lines)).next_multiple_of(MIN_CAPACITY);
+        let needed = RECORDS + Log::<SharedDisk>::room_for(lines);
         let (next, marks) = (1 - state.active, marks_of(session.memory())?);
         // Else commits could go on in the old log, which has ended by the new header.
         state.swapping = true;
         state.write(marks, self.id)?;
         // A log that had to grow is smaller again: it is read whole after a power cut.
-        let capacity = state.logs[next].capacity.min(log_bytes(session.memory().size()));
-        logs[next].restart(last, needed.max(capacity))?;
+        let usual = state.logs[next].capacity.min(log_bytes(session.memory().size()));
+        let has = self.disks.logs[next].reserved().unwrap_or(state.logs[next].capacity);
+        logs[next].restart(last, capacity(needed, usual, has))?;
         state.logs[next] = logs[next].position();
         (state.active, state.swapping) = (next, false);
         state.write(marks, self.id)

@@ -420,9 +420,20 @@ impl<D: Disk> Log<D> {
         records * (HEAD as u64 + SECTOR) + lines * (LINE + 8)
     }
 
+    /// Lines of a commit for which so many bytes suffice, in as many extents.
+    pub fn lines_in(bytes: u64) -> u64 {
+        let records = bytes.div_ceil(MAX_RECORD) + 1;
+        bytes.saturating_sub(records * (HEAD as u64 + SECTOR)) / (LINE + 8)
+    }
+
+    /// Bytes that records can still take.
+    pub fn left(&self) -> u64 {
+        self.at.capacity - self.at.end
+    }
+
     /// Is there room for a commit of `lines` lines?
     pub fn has_room(&self, lines: u64) -> bool {
-        Self::room_for(lines) <= self.at.capacity - self.at.end
+        Self::room_for(lines) <= self.left()
     }
 
     /// Where the last commit lies that was found by reading: it may not be durable.

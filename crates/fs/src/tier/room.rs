@@ -25,11 +25,14 @@ const MOST: usize = 32768;
 const MOMENT: Duration = Duration::from_millis(1);
 
 impl Union {
-    /// Has a writer to a large file wait while a disk is far behind: for the thread, or by writing blocks itself.
+    /// Has a writer to a large file wait while a disk is far behind: for the thread, or by writing blocks itself. As long as a commit
+    /// might lack room, for whatever makes some.
     pub(super) fn wait_behind(&self, fs: &Fs) -> Result<()> {
-        match self.room.wait_for_progress() {
-            true => Ok(()),
-            false => self.write_out(fs, SOME).map(drop),
+        loop {
+            let made = self.room.wait_for_progress() || self.write_out(fs, SOME)? > 0;
+            if !made || !self.is_beyond_commit(fs.session()) {
+                return Ok(());
+            }
         }
     }
 

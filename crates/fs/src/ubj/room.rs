@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use pram::mem::LINE;
 use pram::memory::BLOCK;
 use pram::{Session, CHUNK};
 
@@ -27,6 +28,8 @@ const SLOWED: u64 = 2;
 const PATIENCE: Duration = Duration::from_secs(5);
 /// How long it counts that there is no room to be made.
 const EXHAUSTED: Duration = Duration::from_millis(50);
+/// Segments that others than writers may take before a commit: the cleaner, for replicas, for the backing.
+const TAKEN: u64 = 4;
 /// Room that is enough for an operation that found too little: no transaction adds more, and hosts are asked for more ahead of that.
 const ENOUGH: u64 = ATOMIC / BLOCK + 1;
 /// How often an operation of a guest runs again, though nothing was made for it.
@@ -202,7 +205,16 @@ impl Union {
 
     /// Is the disk so far behind that writers wait for it?
     pub(crate) fn is_behind(&self, session: &Session) -> bool {
-        dirty(session) > SLOWED * self.dirty_most(session)
+        dirty(session) > SLOWED * self.dirty_most(session) || self.is_beyond_commit(session)
+    }
+
+    /// Is more dirty than can be written to free segments and beside that goes with a commit? The next commit could lack room: freed
+    /// segments, which its log needs to get longer, are free only once it is durable. Half of the log is for what else has changed.
+    pub(crate) fn is_beyond_commit(&self, session: &Session) -> bool {
+        let backing = backing::of(session).filter(|backing| backing.is_awaited());
+        let Some(lines) = backing.and_then(|backing| backing.reserved_lines()) else { return false };
+        let beyond = dirty(session).saturating_sub(lines / 2 / (BLOCK / LINE));
+        beyond > 0 && beyond > self.log.room_beside(session, TAKEN).unwrap_or(0)
     }
 
     /// Has hosts keep more room. Dead blocks count as room already, anywhere.

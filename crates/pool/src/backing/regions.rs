@@ -99,6 +99,10 @@ impl Disk for Stream {
         Ok(())
     }
 
+    fn reserved(&self) -> Option<u64> {
+        Some(self.of.duplex.known_len(self.n))
+    }
+
     fn trim(&self, bytes: u64) {
         let has = self.of.duplex.len(self.n);
         if has > bytes + (bytes / 2).max(NEEDLESS) {

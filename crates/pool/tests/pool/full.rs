@@ -1,7 +1,7 @@
 //! Disks that are full: existing content can be overwritten, and nothing new is taken.
 
 use conquest::NewDisk;
-use conquest::{Caller, FormatOptions, Ino, MediumKind, OpenOptions, Pool};
+use conquest::{Caller, FormatOptions, InRegions, Ino, MediumKind, OpenOptions, Pool};
 use conquest_fs::node::{SetXattr, WriteFlags};
 use conquest_fs::path::View;
 use rng::Rng;
@@ -129,4 +129,55 @@ fn a_full_disk_takes_what_is_overwritten_on_battery() {
 #[test]
 fn a_full_disk_takes_what_is_overwritten_on_logged() {
     a_full_disk_takes_what_is_overwritten(MediumKind::Logged);
+}
+
+/// Commits stand still, as where a disk hangs, and content that is written again and again takes all free segments meanwhile. The next
+/// commit has to take what found none, in a longer log. It once found no room for that, as freed segments waited for it: `fsync` failed.
+#[test]
+fn a_commit_has_room_where_content_took_all_free_segments() {
+    let dir = tempfile::tempdir_in("/dev/shm").expect("a directory");
+    let regions = vec![NewDisk { path: dir.path().join("disk"), size: Some(192 * MIB) }.into()];
+    let how = FormatOptions {
+        root_owner: (0, 0),
+        regions,
+        backing_in_regions: InRegions::Yes,
+        ..FormatOptions::on(MediumKind::Logged, 96 * MIB)
+    };
+    let at = dir.path().join("pool");
+    Pool::format(&at, &how).expect("there is room");
+    let pool = Pool::open(&at, &OpenOptions::default()).expect("it is opened");
+    let union = pool.union().expect("there is a disk").clone();
+    let ino = View::new(&pool, Caller::root()).create(b"file", 0o644).and_then(|file| file.attr()).expect("room").ino;
+    pool.sync().expect("there is room");
+    let committer = pool.session().runtime().backing().committer;
+    while !pool.session().take_role(committer).expect("an answer") {
+        std::thread::yield_now();
+    }
+    // Until writers would wait.
+    let (mut n, mut is_full) = (0, false);
+    loop {
+        let at = n % 896 * (64 << 10);
+        let write = || pool.write(ino, at, &Rng::new(n).bytes(64 << 10), WriteFlags::default());
+        let is_behind = match pool.without_waiting(write) {
+            (_, true) => true,
+            (written, false) => written.map(|_| false).expect("it is no new content"),
+        };
+        n += u64::from(!is_behind);
+        if is_behind && is_full {
+            break;
+        }
+        if is_behind || n % 128 == 0 {
+            is_full |= match union.write_back(&*pool, usize::MAX, None) {
+                Err(e) if e.errno() == Errno::NOSPC => true,
+                done => done.map(|_| false).expect("it is written"),
+            };
+        }
+    }
+    committer.store(0, std::sync::atomic::Ordering::SeqCst);
+    pool.fsync(ino, false).expect("it has room");
+    assert!(!pool.session().runtime().backing_full());
+    drop(pool);
+    for path in Pool::memory(&at).expect("it is a pool") {
+        let _ = std::fs::remove_file(path);
+    }
 }

@@ -1,12 +1,13 @@
 //! Taking up a backing that was read back, also one on two disks of which one is old or rotten.
 
 use std::io;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, Weak};
 
 use backing::log::{Disk, Identity, MIN_CAPACITY};
 use backing::{create, load, Backing, Disks, Loaded, SharedDisk};
 use pram::marks::Marks;
+use pram::session::{Frozen, Participant};
 use pram::{Error, Mapping, Session};
 use rustix::io::Errno;
 
@@ -360,4 +361,62 @@ fn a_copy_that_no_disk_can_take_has_failed() {
     backing::of(&session).unwrap().wait(&session).expect_err("nothing can be written");
     let why = session.runtime().backing_failure().expect("it is recorded for all");
     assert!(why.contains("cannot be made anew"), "{why}");
+}
+
+/// A disk with room for so many bytes.
+struct Short(Tape, u64);
+
+impl Disk for Short {
+    fn read_exact_at(&self, buf: &mut [u8], at: u64) -> io::Result<()> {
+        self.0.read_exact_at(buf, at)
+    }
+    fn write_all_at(&self, bytes: &[u8], at: u64) -> io::Result<()> {
+        match at + bytes.len() as u64 <= self.1 {
+            true => self.0.write_all_at(bytes, at),
+            false => Err(Errno::NOSPC.into()),
+        }
+    }
+    fn flush(&self) -> io::Result<()> {
+        Disk::flush(&self.0)
+    }
+    fn reserved(&self) -> Option<u64> {
+        Some(self.1)
+    }
+}
+
+/// Marks much at the instant of a commit, once where that is to be tried again, as content of blocks is.
+struct Marking(Weak<Session>, Arc<AtomicBool>);
+
+impl Participant for Marking {
+    fn at_rest(&self, _still: &Frozen, _epoch: u64) -> pram::Result<()> {
+        let Some(session) = self.0.upgrade().filter(|_| self.1.swap(false, Ordering::SeqCst)) else { return Ok(()) };
+        session.memory().marks().unwrap().mark(MIB, 5 * MIB / 2)
+    }
+}
+
+/// Such a commit once asked for a log twice as long as any, by a guess, and failed where its disk had no room for that: though the other
+/// log, as long as it was, had enough.
+#[test]
+fn a_commit_that_was_guessed_too_large_gets_the_other_log_as_it_is() {
+    let tape = |len: u64| Tape::of(vec![0; len as usize]);
+    let [first, second] = [(); 2].map(|()| Arc::new(Short(tape(MIN_CAPACITY), MIN_CAPACITY)) as SharedDisk);
+    let disks = Disks { image: Arc::new(tape(0)), logs: [first, second] };
+    let marks = Marks::over(Mapping::anonymous(Marks::bytes(4 * MIB)).unwrap()).unwrap();
+    let loaded = create(&disks, ID, MIN_CAPACITY).unwrap();
+    let backing = Backing::begin(disks, &marks, ID, &loaded).unwrap();
+    let mut memory = rig::format(Mapping::anonymous(4 * MIB).unwrap());
+    memory.track(marks);
+    let session = Arc::new(Session::private_with(memory, 16, Some(backing)).unwrap());
+    let wait = || backing::of(&session).unwrap().wait(&session);
+    session.memory().marks().unwrap().mark(MIB, 7 * MIB / 4).unwrap();
+    wait().expect("less than half of the log");
+    let much = Arc::new(AtomicBool::new(false));
+    session.enlist(Arc::new(Marking(Arc::downgrade(&session), much.clone())));
+    for n in 0..4 {
+        change(&session);
+        much.store(true, Ordering::SeqCst);
+        wait().unwrap_or_else(|e| panic!("commit {n}: {e}"));
+        backing::of(&session).unwrap().checkpoint_if_due(&session).unwrap();
+    }
+    assert!(!session.runtime().backing_full());
 }
