@@ -29,7 +29,7 @@ pub enum Class {
     Mounts,
     /// It changes the credentials or the umask.
     Credentials,
-    /// It may change the limit of file sizes.
+    /// It may change the limit of file sizes, or of memory.
     Limits,
     /// It sets what a signal does.
     Signal,

@@ -216,6 +216,9 @@ fn look_at_process(class: Class, nr: u32, args: &[usize; 6]) -> Outcome {
             done
         }
         Class::Limits => {
+            if process::limits_memory(nr, args) {
+                mounts::refuse_all();
+            }
             let done = {
                 let _nobody_else_sets_it = descriptor::hold();
                 call()

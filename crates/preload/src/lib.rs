@@ -32,6 +32,10 @@ static INIT: extern "C" fn() = init;
 
 extern "C" fn init() {
     let Some((text, mounts)) = env::value(env::TEXT).zip(env::value(env::MOUNTS)) else { return };
+    // Nothing has been allocated yet.
+    if process::has_limited_memory() {
+        return;
+    }
     let Some(mounts) = Mount::parse_all(mounts.to_bytes()).filter(|mounts| !mounts.is_empty()) else { return };
     if emulator::runs_this() {
         return;

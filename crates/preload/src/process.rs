@@ -4,6 +4,7 @@ use std::cell::Cell;
 use std::mem::ManuallyDrop;
 use std::sync::atomic::{AtomicPtr, AtomicU8, Ordering};
 
+use rustix::process::{getrlimit, Resource};
 use rustix::thread::gettid;
 
 use crate::{mounts, operation, stack};
@@ -35,6 +36,17 @@ type Held = (mounts::Held, stack::Held);
 thread_local! {
     /// What this thread holds while it forks.
     static HELD: Cell<Option<ManuallyDrop<Held>>> = const { Cell::new(None) };
+}
+
+/// Is the memory limited that this process may have? The engine needs some at any moment, and could only end the program where there is none.
+pub fn has_limited_memory() -> bool {
+    [Resource::As, Resource::Data].into_iter().any(|resource| getrlimit(resource).current.is_some())
+}
+
+/// May this call limit it?
+pub fn limits_memory(nr: u32, args: &[usize; 6]) -> bool {
+    let (resource, limit) = if nr == libc::SYS_setrlimit as u32 { (args[0], args[1]) } else { (args[1], args[2]) };
+    limit != 0 && matches!(resource as u32, libc::RLIMIT_AS | libc::RLIMIT_DATA)
 }
 
 /// Has `fork` make descriptors real, and take our locks, before it locks our allocator: the handler that is registered last is

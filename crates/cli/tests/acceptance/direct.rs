@@ -59,6 +59,7 @@ const STEPS: &[(&str, &str)] = &[
     ("python3", concat!("python3 - <<'END'\n", include_str!("direct_descriptors.py"), "\nEND")),
     ("python3", concat!("python3 - <<'END'\n", include_str!("direct_addresses.py"), "\nEND")),
     ("python3", concat!("python3 - <<'END'\n", include_str!("direct_privileges.py"), "\nEND")),
+    ("python3", concat!("python3 - <<'END'\n", include_str!("direct_limits.py"), "\nEND")),
     ("cc", include_str!("direct_raw.sh")),
     // Elsewhere, in processes that never look at the pool.
     ("python3", concat!("cd / && python3 - <<'END'\n", include_str!("direct_elsewhere.py"), "\nEND")),
