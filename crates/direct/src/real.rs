@@ -85,14 +85,20 @@ impl State {
         Ok(())
     }
 
-    /// A directory is about to be removed: nothing leads to it then.
-    pub fn make_dir_real(&self, dir: Ino) {
+    /// An inode is about to lose the path that leads to it, or the permission to open it again.
+    pub fn make_inode_real(&self, ino: Ino) {
         for fd in self.descriptors.numbers(0, usize::MAX) {
-            if self.descriptors.get(fd).is_some_and(|file| file.ino == dir && file.is_dir()) {
+            if self.descriptors.get(fd).is_some_and(|file| file.ino == ino) {
                 // Where that fails it is served here as before.
                 let _ = self.make_real(fd);
             }
         }
+    }
+
+    /// Are there files open here that only their paths lead to?
+    pub fn needs_paths(&self) -> bool {
+        self.identities.current().is_some_and(|identity| !identity.opens_handles)
+            && !self.descriptors.numbers(0, usize::MAX).is_empty()
     }
 
     /// Does a call take descriptors that are served here, of those that it names in memory or as a range?

@@ -4,11 +4,12 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use crate::lab::{self, program, Lab};
+use crate::lab::{self, program, Lab, NOBODY};
 use crate::{suites, tree, Outcome, Skip, Test};
 
 pub const TESTS: &[Test] = &[
     ("direct::programs_do_the_same_as_elsewhere", programs),
+    ("direct::programs_of_a_user_do_the_same_as_elsewhere", programs_of_a_user),
     ("direct::the_mount_sees_at_once_what_a_program_does", seen_at_once),
     ("direct::files_larger_than_memory_are_read_and_changed", large),
     ("direct::calls_are_counted", counted),
@@ -55,6 +56,9 @@ const STEPS: &[(&str, &str)] = &[
     ("valgrind", "valgrind -q cat a/2"),
     ("perl", "perl -MSDBM_File -MFcntl -e 'tie %h,\"SDBM_File\",\"sd\",O_RDWR|O_CREAT,0644; $h{$_}=$_ for 1..300; print scalar(keys %h),\"\\n\"'; perl -pi.bak -e s/2/two/ a/2; cat a/2 a/2.bak; rm sd.*"),
     ("node", "node -e 'const fs=require(\"fs\"),p=fs.promises;(async()=>{await Promise.all([...Array(50).keys()].map(i=>p.writeFile(\"n\"+i,\"v\"+i)));console.log((await Promise.all([...Array(50).keys()].map(i=>p.readFile(\"n\"+i,\"utf8\")))).join(\"\").length);fs.cpSync(\"a\",\"na\",{recursive:true});console.log(fs.readdirSync(\"na\").sort().length,require(\"child_process\").execSync(\"cat n7\")+\"\");await new Promise(r=>fs.createReadStream(\"big\").pipe(fs.createWriteStream(\"nb\")).on(\"finish\",r));console.log(fs.statSync(\"nb\").size)})()'; rm -r n?* "),
+    ("npm", "export HOME=$PWD/npm npm_config_offline=true npm_config_audit=false npm_config_update_notifier=false; mkdir -p npm/dep npm/app; cd npm/dep; echo '{\"name\":\"dep\",\"version\":\"1.0.0\",\"bin\":{\"hi\":\"hi.js\"}}' >package.json; printf '#!/usr/bin/env node\nconsole.log(\"hi\")\n' >hi.js; npm pack --silent; cd ../app; npm init -y >../said; npm install --silent ../dep/dep-1.0.0.tgz; node_modules/.bin/hi; npm ls --parseable | wc -l; npm ci --silent; npm exec --offline hi; cd ../..; rm -r npm"),
+    ("javac", concat!("cat >Steps.java <<'END'\n", include_str!("direct.java"), "\nEND\njavac Steps.java && jar cf steps.jar *.class && rm *.class && java -cp steps.jar Steps; rm Steps.java steps.jar")),
+    ("redis-server", "mkdir redis; cd redis; serve() { redis-server --port 0 --unixsocket $PWD/s --appendonly yes --appendfsync always --daemonize yes --logfile log --pidfile $PWD/pid >said; until [ \"$(redis-cli -s s ping 2>&1)\" = PONG ]; do sleep 0.1; done; }; serve; seq -f 'set k%.0f v' 2000 | redis-cli -s s | sort | uniq -c; redis-cli -s s save; kill -9 $(cat pid); serve; redis-cli -s s dbsize; redis-cli -s s shutdown nosave; ls dump.rdb appendonlydir/*.manifest; cd ..; rm -r redis"),
     ("python3", concat!("python3 - <<'END'\n", include_str!("direct.py"), "\nEND")),
     ("python3", concat!("python3 - <<'END'\n", include_str!("direct_descriptors.py"), "\nEND")),
     ("python3", concat!("python3 - <<'END'\n", include_str!("direct_addresses.py"), "\nEND")),
@@ -65,6 +69,9 @@ const STEPS: &[(&str, &str)] = &[
     ("python3", concat!("cd / && python3 - <<'END'\n", include_str!("direct_elsewhere.py"), "\nEND")),
     ("python3", "cd / && t=$(mktemp) && touch \"$t\" && echo touched; rm \"$t\"; python3 -c \"import ctypes; c = ctypes.CDLL(None, use_errno=True); print([(c.access(ctypes.c_void_p(at), 0), ctypes.get_errno()) for at in (0, 8, 0x8000)])\""),
 ];
+
+const STEPS_OF_A_USER: &[(&str, &str)] =
+    &[("python3", concat!("python3 - <<'END'\n", include_str!("direct_user.py"), "\nEND"))];
 
 /// A command that runs under direct access.
 pub fn direct(lab: &Lab, args: &[&str]) -> Command {
@@ -103,6 +110,32 @@ fn programs() -> Outcome {
     tree::assert_same(&described(&there), &described(&here), "under direct access");
     lab.umount();
     lab.check();
+    Ok(())
+}
+
+/// A user who may open no file by its handle: paths lead to those that are made real.
+fn programs_of_a_user() -> Outcome {
+    const LOOK: &str = "find . -name .git -prune -o -printf '%P %y %m %n %l\\n' | sort; find . -name .git -prune -o -type f -exec cksum {} + | sort -k3";
+    let lab = Lab::new();
+    need_library(&lab)?;
+    lab.mount_home(&NOBODY, "256M")?;
+    let conquest = lab.text("conquest");
+    let with_access = [&NOBODY[..], &[&conquest, "run", "--"]].concat();
+    // Root may not look into the user's mount.
+    let said = |before: &[&str], dir: &str, script: &str| {
+        let dir = lab.text(dir);
+        let words = [before, &["sh", "-c", "cd \"$1\" && eval \"$2\"", "sh", &dir, script]].concat();
+        let mut command = program(words[0], &words[1..]);
+        said(command.current_dir("/").env("HOME", lab.path("home")).env("PATH", "/usr/bin:/bin:/usr/sbin:/sbin"))
+    };
+    for (needed, script) in STEPS.iter().chain(STEPS_OF_A_USER) {
+        if lab::require(needed).is_ok() {
+            let elsewhere = said(&NOBODY, "home/plain", script);
+            assert_eq!(said(&with_access, "home/mnt", script), elsewhere, "{script}");
+        }
+    }
+    assert_eq!(said(&NOBODY, "home/mnt", LOOK), said(&NOBODY, "home/plain", LOOK));
+    lab.umount_home(&NOBODY);
     Ok(())
 }
 

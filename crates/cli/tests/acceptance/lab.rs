@@ -260,6 +260,42 @@ impl Lab {
         Ok(())
     }
 
+    /// Any user may open the device, in this namespace, as udev makes it; containers often have one for root alone.
+    pub fn let_users_mount(&self) -> Result<(), Skip> {
+        require("fusermount3")?;
+        let device = self.text("fuse");
+        ok(&mut program("mknod", &["-m", "666", &device, "c", "10", "229"]));
+        if !program("mount", &["--bind", &device, "/dev/fuse"]).status().is_ok_and(|s| s.success()) {
+            return Err(Skip("needs to replace /dev/fuse in a namespace".into()));
+        }
+        std::fs::set_permissions("/dev/fuse", std::fs::Permissions::from_mode(0o666)).expect("chmod");
+        Ok(())
+    }
+
+    /// Makes a pool in `home/pool` and mounts it at `home/mnt`, as root or as the user that `before` makes; `home/plain` is a directory beside.
+    pub fn mount_home(&self, before: &[&str], size: &str) -> Result<(), Skip> {
+        let user = if before.is_empty() { "0" } else { "65534" };
+        if !before.is_empty() {
+            self.let_users_mount()?;
+        }
+        let [home, pool, mnt, plain] = ["home", "home/pool", "home/mnt", "home/plain"].map(|name| self.text(name));
+        ok(&mut program("install", &["-d", "-o", user, "-g", user, &home, &mnt, &plain]));
+        self.ok_as(before, &["format", &pool, "--nvram", size, "--disk", "none"]);
+        self.ok_as(before, &["mount", &pool, &mnt]);
+        Ok(())
+    }
+
+    /// Unmounts and checks that pool.
+    pub fn umount_home(&self, before: &[&str]) {
+        self.ok_as(before, &["umount", &self.text("home/mnt")]);
+        self.ok_as(before, &["fsck", &self.text("home/pool")]);
+    }
+
+    fn ok_as(&self, before: &[&str], args: &[&str]) {
+        let ran = self.run_as(before, args);
+        assert_eq!(ran.code, 0, "{before:?} conquest {args:?} failed: {}{}", ran.out, ran.err);
+    }
+
     /// A file system on a disk of its own, at `ext4`.
     pub fn loop_ext4(&self) -> Result<PathBuf, Skip> {
         require("mkfs.ext4")?;

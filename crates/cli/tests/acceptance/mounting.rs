@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io::{Read, Write};
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant, SystemTime};
@@ -10,7 +10,7 @@ use std::time::{Duration, Instant, SystemTime};
 use rustix::process::Signal;
 
 use crate::lab::{self, kill_and_wait, program, wait_until, Lab, Process, NOBODY};
-use crate::{tree, Outcome, Skip, Test};
+use crate::{tree, Outcome, Test};
 
 pub const TESTS: &[Test] = &[
     ("mounting::a_mount_that_may_not_open_enough_files_fails", few_files),
@@ -576,13 +576,7 @@ fn unprivileged() -> Outcome {
     lab::require("fusermount3")?;
     lab::require("setpriv")?;
     let lab = Lab::new();
-    // Any user may open the device, as udev makes it; containers often have one for root alone.
-    let device = lab.text("fuse");
-    lab::ok(&mut program("mknod", &["-m", "666", &device, "c", "10", "229"]));
-    if !program("mount", &["--bind", &device, "/dev/fuse"]).status().is_ok_and(|s| s.success()) {
-        return Err(Skip("needs to replace /dev/fuse in a namespace".into()));
-    }
-    std::fs::set_permissions("/dev/fuse", std::fs::Permissions::from_mode(0o666)).expect("chmod");
+    lab.let_users_mount()?;
     let (home, dir) = (lab.text("home"), lab.text("home/mnt"));
     lab::ok(&mut program("install", &["-d", "-o", "65534", "-g", "65534", &home, &dir]));
     let pool = lab.text("home/pool");

@@ -32,7 +32,12 @@ impl State {
                 self.before_removal(&place);
                 place.view().rmdir(place.path)?;
             }
-            _ => place.view().unlink(place.path)?,
+            _ => {
+                if self.needs_paths() {
+                    self.before_removal(&place);
+                }
+                place.view().unlink(place.path)?;
+            }
         }
         Ok(0)
     }
@@ -53,18 +58,33 @@ impl State {
         if how == Rename::Replace {
             self.before_removal(&to);
         }
+        if self.needs_paths() {
+            self.before_move(&from);
+            if how == Rename::Exchange {
+                self.before_move(&to);
+            }
+        }
         from.view().rename_to(from.path, &to.view(), to.path, how)?;
         Ok(0)
     }
 
-    /// Makes the descriptors of a directory real before it is removed: afterwards nothing leads to it.
+    /// Makes the descriptors of what is removed real before: afterwards nothing leads to a directory, nor to a file that is not opened by its
+    /// handle.
     fn before_removal(&self, place: &Place) {
-        if !open_file::is_any_a_directory() {
-            return;
+        if open_file::is_any_a_directory() || self.needs_paths() {
+            self.make_place_real(place, |kind| kind == Kind::Directory || self.needs_paths());
         }
+    }
+
+    /// The same of a file that gets another place: it is looked for in the directory that it was found in.
+    fn before_move(&self, place: &Place) {
+        self.make_place_real(place, |kind| kind != Kind::Directory);
+    }
+
+    fn make_place_real(&self, place: &Place, is_to_be: impl Fn(Kind) -> bool) {
         if let Ok(held) = place.view().hold(place.path, false) {
-            if held.kind == Kind::Directory {
-                self.make_dir_real(held.ino);
+            if is_to_be(held.kind) {
+                self.make_inode_real(held.ino);
             }
             self.fs().release(held.ino, 1);
         }

@@ -51,6 +51,9 @@ impl State {
         if strange || access == libc::O_ACCMODE || has(O_NOATIME) && self.identity()?.uid != 0 {
             return Err(Stop::Kernel);
         }
+        if has(O_CREAT) && self.could_not_open_again(access, mode)? {
+            return Err(Stop::Kernel);
+        }
         let place = self.place(at)?;
         let how = Open::new()
             .read(access != libc::O_WRONLY)
@@ -82,6 +85,17 @@ impl State {
             None => self.placeholder(has(O_CLOEXEC))?,
         };
         self.stand_for(fd, Arc::new(file))
+    }
+
+    /// A file may be made with a mode that refuses its maker. Where only a path leads to it, it could not be made real later.
+    fn could_not_open_again(&self, access: i32, mode: u32) -> Outcome<bool> {
+        let wanted = match access {
+            libc::O_RDONLY => 0o400,
+            libc::O_WRONLY => 0o200,
+            _ => 0o600,
+        };
+        let identity = self.identity()?;
+        Ok(!identity.opens_handles && mode & !self.identities.caller(identity).umask & wanted != wanted)
     }
 
     /// A directory, for paths that begin there (O_PATH). All else that is opened so is the kernel's, and other flags mean nothing.

@@ -1,6 +1,6 @@
 //! chmod, chown, times.
 
-use conquest_fs::{Ino, SetAttr, SetTime, Time};
+use conquest_fs::{Ino, Kind, SetAttr, SetTime, Time};
 use rustix::io::Errno;
 
 use super::content::loses_setid;
@@ -11,6 +11,10 @@ use crate::state::State;
 
 const NOFOLLOW: u32 = libc::AT_SYMLINK_NOFOLLOW as u32;
 const EMPTY_PATH: u32 = libc::AT_EMPTY_PATH as u32;
+
+/// What the owner may do: all with a directory, and all but running a file.
+const USER: u32 = 0o700;
+const FILE_USER: u32 = 0o600;
 
 /// Neither a user nor a group.
 const NOBODY: (u32, u32) = (u32::MAX, u32::MAX);
@@ -27,11 +31,28 @@ impl State {
         if flags & NOFOLLOW != 0 {
             return Err(Stop::Kernel);
         }
+        if mode & USER != USER && self.needs_paths() {
+            self.before_less(self.hold(at, flags)?.ino(), mode)?;
+        }
         self.set(at, flags, &of_mode(mode))
+    }
+
+    /// A process that opens files by their paths makes descriptors real before a mode refuses it what they may: those of a file, or all where
+    /// paths may lead through a directory.
+    fn before_less(&self, ino: Ino, mode: u32) -> Outcome<()> {
+        match self.fs().getattr(ino)?.kind {
+            Kind::Directory => _ = self.make_all_real(false),
+            _ if mode & FILE_USER != FILE_USER => self.make_inode_real(ino),
+            _ => {}
+        }
+        Ok(())
     }
 
     pub fn fchmod(&self, fd: usize, mode: u32) -> Outcome {
         let file = self.file(fd)?;
+        if mode & USER != USER && self.needs_paths() {
+            self.before_less(file.ino, mode)?;
+        }
         self.set_inode(file.ino, &of_mode(mode))
     }
 
