@@ -7,6 +7,7 @@
 //! | [`libc_calls`] | every function of the C library on files, under direct access and on tmpfs |
 //! | [`large`] | files larger than memory: fsx, and kills and power cuts under sqlite3 and an appending program |
 //! | [`suites`] | pjdfstest and fsx |
+//! | [`sources`] | the suites of git, PostgreSQL, Python and coreutils under direct access (`./test long`) |
 //! | [`bad_input`] | damaged, missing, foreign or full files get a clear error, and nothing is lost |
 //! | [`alone`] | the disks alone open the pool, whose backing lies in its regions |
 //! | [`direct`] | programs under direct access do the same as elsewhere |
@@ -56,7 +57,7 @@
 //!
 //! Environment: `CONQUEST_SEED` (printed by each run), `CONQUEST_ROUNDS` (kill -9, default 20; cuts, 50),
 //! `CONQUEST_FLIPS` (flipped bytes, default 150), `CONQUEST_FSX_SEEDS`, `CONQUEST_FSX_OPS`,
-//! `CONQUEST_JOBS` (tests at a time), `CONQUEST_TOOLS` (where pjdfstest and fsx are, default target/tools/bin), `CONQUEST_TRANSPORT`
+//! `CONQUEST_JOBS` (tests at a time), `CONQUEST_TOOLS` (where pjdfstest and fsx are, default target/tools/bin), `CONQUEST_SOURCES` (sources of other programs, built, default target/tools/sources), `CONQUEST_TRANSPORT`
 //! (`uring` or `dev`, for all mounts), `CONQUEST_TEST_LIMIT` (seconds per test), `CONQUEST_TEST_DIR`,
 //! `CONQUEST_LONG` (minutes of `long`, default 60), `CONQUEST_TWO_SIDES` (minutes of its two sides, default 10), `CONQUEST_SEQUENCES` (of calls under direct access, default 100), `CONQUEST_QEMU` (set: run the tests that boot machines), `CONQUEST_GUEST` (the kernel that they boot),
 //! `CONQUEST_BOOTS` and `CONQUEST_STATES` (boots of the machine whose disk's writes are logged, default 2; states in
@@ -104,6 +105,7 @@ mod ring_errors;
 mod runner;
 mod settings;
 mod slow_disk;
+mod sources;
 mod stopped;
 mod suites;
 mod tree;
@@ -132,11 +134,18 @@ fn main() -> ExitCode {
     }
     let name = args.iter().skip_while(|a| *a != runner::ONE).nth(1);
     let filters: Vec<&String> = args.iter().filter(|a| !a.starts_with('-')).collect();
-    let [machines, long, slow, suites, builds, sides, calls]: [&[Test]; 7] = match filters.is_empty() {
-        true => [&[]; 7],
-        false => {
-            [qemu::TESTS, long::TESTS, slow_disk::LONG, suites::LONG, main_job::LONG, two_sides::LONG, libc_calls::LONG]
-        }
+    let [machines, long, slow, suites, sources, builds, sides, calls]: [&[Test]; 8] = match filters.is_empty() {
+        true => [&[]; 8],
+        false => [
+            qemu::TESTS,
+            long::TESTS,
+            slow_disk::LONG,
+            suites::LONG,
+            sources::LONG,
+            main_job::LONG,
+            two_sides::LONG,
+            libc_calls::LONG,
+        ],
     };
     let all = [
         alone::TESTS,
@@ -183,6 +192,7 @@ fn main() -> ExitCode {
         long,
         slow,
         suites,
+        sources,
         builds,
         sides,
         calls,

@@ -1,0 +1,6 @@
+# Not those of git-svn, git-p4 and git-cvs. A failed program is named `t0001-init.sh (Wstat: ...)`.
+dir=$PWD
+cd "$1/t"
+shift
+# shellcheck disable=SC2086
+prove -j"$(nproc)" --exec sh ${*:-t[0-8]*.sh} :: --root="$dir" | sed -n 's/^\(t[0-9][^ ]*\) *(Wstat:.*/\1/p'
