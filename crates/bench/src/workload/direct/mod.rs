@@ -144,7 +144,7 @@ fn environment(peer: &Peer, context: &Context) -> Result<Vec<(String, String)>, 
         return Err(Error::Usage(format!("no direct access: {}", said.trim())));
     }
     let variables = all.split('\0').filter_map(|line| line.split_once('='));
-    let variables = variables.filter(|(name, _)| ["LD_PRELOAD", "CONQUEST_SITES", "CONQUEST_MOUNTS"].contains(name));
+    let variables = variables.filter(|(name, value)| std::env::var(name).as_deref() != Ok(value));
     Ok(variables.map(|(name, value)| (name.to_owned(), value.to_owned())).collect())
 }
 
