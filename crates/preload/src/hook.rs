@@ -50,9 +50,10 @@ fn look(class: Class, nr: u32, args: &[usize; 6]) -> Outcome {
         Class::Descriptors(a, b) => descriptor(a).or_else(|| descriptor(b)),
         Class::Map if arg(4) as i32 >= 0 => mounts::engines().find(|engine| engine.is_of_pool(arg(4) as i32)),
         Class::Map => None,
-        // Without an engine it is a few instructions: only this takes much stack.
-        Class::Enter => return stack::on_own(|| look_at_process(class, nr, args)),
-        _ if mounts::engines().next().is_none() => return look_at_process(class, nr, args),
+        // A few instructions, without an engine.
+        Class::Clone | Class::Exec | Class::Signal | Class::Wait if mounts::engines().next().is_none() => {
+            return look_at_process(class, nr, args);
+        }
         _ => return stack::on_own(|| look_at_process(class, nr, args)),
     };
     let takes_others = matches!(class, Class::Descriptor(_) | Class::Map) && engine.is_none();

@@ -18,6 +18,7 @@ mod raw;
 mod relocate;
 mod signals;
 mod stack;
+mod thread;
 
 use mounts::Mount;
 

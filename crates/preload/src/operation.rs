@@ -1,24 +1,16 @@
 //! The stretches of a thread in which no signal handler of the program may run, since the engine may hold locks.
 
-use std::cell::Cell;
-
 use pram::session::stopped::is_asked_to_stop;
 
-use crate::raw;
+use crate::{raw, thread};
 
 /// Bytes of the kernel's set of signals.
 pub const SIGNAL_SET: usize = 8;
 
-thread_local! {
-    static IS_UNDER_WAY: Cell<bool> = const { Cell::new(false) };
-    /// The signals that the program blocks, where one was put off.
-    static BLOCKED: Cell<Option<u64>> = const { Cell::new(None) };
-}
-
 /// Is this thread in such a stretch? Calls that it makes there are the kernel's.
 #[inline]
 pub fn is_under_way() -> bool {
-    IS_UNDER_WAY.get()
+    thread::this().is_under_way.get()
 }
 
 /// Does something in such a stretch; `None` if this thread is in one already.
@@ -35,7 +27,7 @@ pub fn within<R>(f: impl FnOnce() -> R) -> Option<R> {
 /// Begins such a stretch; `false` if this thread is in one already.
 #[inline]
 pub fn begin() -> bool {
-    !IS_UNDER_WAY.replace(true)
+    !thread::this().is_under_way.replace(true)
 }
 
 #[inline]
@@ -43,10 +35,11 @@ pub fn end() {
     if is_asked_to_stop() {
         stop();
     }
-    IS_UNDER_WAY.set(false);
-    if let Some(mask) = BLOCKED.take() {
-        // Signals that were put off come now.
-        block_exactly(mask);
+    let this = thread::this();
+    this.is_under_way.set(false);
+    if this.has_put_off.replace(false) {
+        // They come now.
+        block_exactly(this.blocked.get());
     }
 }
 
@@ -62,8 +55,9 @@ fn stop() {
 
 /// A signal came within: what is to be blocked until the end, where `mask` was.
 pub fn put_off(mask: u64) -> u64 {
-    if BLOCKED.get().is_none() {
-        BLOCKED.set(Some(mask));
+    let this = thread::this();
+    if !this.has_put_off.replace(true) {
+        this.blocked.set(mask);
     }
     u64::MAX
 }

@@ -1,42 +1,21 @@
 //! fork, vfork and exec: the new process gets descriptors of the kernel, and an engine of its own.
 
-use std::cell::Cell;
-use std::mem::ManuallyDrop;
 use std::sync::atomic::{AtomicPtr, AtomicU8, Ordering};
 
 use rustix::process::{getrlimit, Resource};
 use rustix::thread::gettid;
 
-use crate::{mounts, operation, stack};
+use crate::{mounts, operation, stack, thread};
 
 const CLONE_VM: u64 = 0x100;
 const CLONE_FILES: u64 = 0x400;
 const CLONE_THREAD: u64 = 0x10000;
 
-/// A clone of this process that was under way when this thread last looked.
-#[derive(Clone, Copy)]
-struct Clone {
-    /// The thread that asked for it.
-    by: i32,
-    shares_memory: bool,
-    /// Was it the only thread, with descriptors of its own? Else others may have held locks of this library, which nobody gives back in the child.
-    was_alone: bool,
-}
-
 /// The C library's mark that the process has one thread, if it has such a mark.
 static ALONE: AtomicPtr<AtomicU8> = AtomicPtr::new(std::ptr::null_mut());
 
-thread_local! {
-    static CLONE: Cell<Option<Clone>> = const { Cell::new(None) };
-}
-
 /// Locks of this library that another thread could hold while the process forks: the child could never take them.
-type Held = (mounts::Held, stack::Held);
-
-thread_local! {
-    /// What this thread holds while it forks.
-    static HELD: Cell<Option<ManuallyDrop<Held>>> = const { Cell::new(None) };
-}
+pub type Held = (mounts::Held, stack::Held);
 
 /// Is the memory limited that this process may have? The engine needs some at any moment, and could only end the program where there is none.
 pub fn has_limited_memory() -> bool {
@@ -64,25 +43,34 @@ unsafe extern "C" fn before_fork() {
     if is_guest() || !operation::begin() {
         return;
     }
-    if mounts::engines().next().is_some() {
-        stack::on_own(|| mounts::engines().for_each(|engine| _ = engine.make_all_real()));
-    }
-    HELD.set(Some(ManuallyDrop::new((mounts::hold(), stack::hold()))));
+    stack::on_own(|| {
+        mounts::engines().for_each(|engine| _ = engine.make_all_real());
+        thread::this().held.set(Box::into_raw(Box::new((mounts::hold(), stack::hold()))));
+    });
 }
 
 unsafe extern "C" fn after_fork() {
-    if let Some(held) = HELD.take() {
-        drop(ManuallyDrop::into_inner(held));
+    if give_back() {
         operation::end();
     }
 }
 
 unsafe extern "C" fn after_fork_in_child() {
-    if let Some(held) = HELD.take() {
-        drop(ManuallyDrop::into_inner(held));
+    if give_back() {
         mounts::forget_engines();
         operation::end();
     }
+}
+
+/// Gives back what [`before_fork`] took; `false`: nothing.
+fn give_back() -> bool {
+    let held = thread::this().held.replace(std::ptr::null_mut());
+    if !held.is_null() {
+        // SAFETY: `before_fork` has made it, and nobody else takes it.
+        drop(unsafe { Box::from_raw(held) });
+        return true;
+    }
+    false
 }
 
 /// The process is about to be cloned, with these flags.
@@ -91,32 +79,31 @@ pub fn before_clone(flags: u64) {
         return;
     }
     mounts::engines().for_each(|engine| _ = engine.make_all_real());
-    let by = gettid().as_raw_nonzero().get();
-    CLONE.set(Some(Clone {
-        by,
-        shares_memory: flags & CLONE_VM != 0,
-        was_alone: is_alone() && flags & CLONE_FILES == 0,
-    }));
+    let this = thread::this();
+    this.clone_shares_memory.set(flags & CLONE_VM != 0);
+    this.clone_was_alone.set(is_alone() && flags & CLONE_FILES == 0);
+    this.cloned_by.set(gettid().as_raw_nonzero().get());
 }
 
 /// Is this the child of a vfork, whose memory is its parent's? All its calls are the kernel's.
 #[inline]
 pub fn is_guest() -> bool {
-    CLONE.get().is_some_and(after_clone)
+    thread::this().cloned_by.get() != 0 && after_clone()
 }
 
 #[cold]
-fn after_clone(clone: Clone) -> bool {
-    let is_child = gettid().as_raw_nonzero().get() != clone.by;
-    if is_child && clone.shares_memory {
+fn after_clone() -> bool {
+    let this = thread::this();
+    let is_child = gettid().as_raw_nonzero().get() != this.cloned_by.get();
+    if is_child && this.clone_shares_memory.get() {
         return true;
     }
-    match clone.was_alone {
+    match this.clone_was_alone.get() {
         _ if !is_child => {}
-        true => mounts::forget_engines(),
+        true => stack::on_own(mounts::forget_engines),
         false => mounts::forget_for_good(),
     }
-    CLONE.set(None);
+    this.cloned_by.set(0);
     false
 }
 

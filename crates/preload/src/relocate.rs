@@ -4,8 +4,8 @@
 //! (`build.rs`) puts these relocations into a table that the loader does not read, packed as in the ELF standard's `DT_RELR`.
 //!
 //! What waits for [`rest`] are the constants that hold pointers: tables of methods, texts in tables, places in the source of panics. Code that
-//! runs before, in a process that has called no engine yet, must use none of them: no `dyn`, no panic, no `OnceLock`. This module itself calls no
-//! function of another crate: the calls lead through pointers.
+//! runs before, in a process that has called no engine yet, must use none of them: no `dyn`, no panic, no `OnceLock`, no `thread_local!`. This module
+//! itself calls no function of another crate: the calls lead through pointers.
 
 use std::arch::{asm, global_asm};
 use std::ops::Range;

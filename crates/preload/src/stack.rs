@@ -2,11 +2,10 @@
 //!
 //! A thread takes a stack when it first asks an engine, and keeps it. When it ends the next one takes it.
 
-use std::cell::Cell;
 use std::ffi::c_void;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
-use crate::{operation, relocate};
+use crate::{operation, relocate, thread};
 
 use rustix::mm::{madvise, mmap_anonymous, mprotect, Advice, MapFlags, MprotectFlags, ProtFlags};
 
@@ -17,11 +16,6 @@ const USUAL: usize = 48 << 10;
 /// Bytes below it that nobody may touch.
 const GUARD: usize = 4096;
 
-thread_local! {
-    /// The lowest address of this thread's stack; 0: it has none yet.
-    static STACK: Cell<usize> = const { Cell::new(0) };
-}
-
 /// Stacks of threads that have ended.
 static FREE: Mutex<Vec<usize>> = Mutex::new(Vec::new());
 /// Tells of the end of threads that have a stack.
@@ -30,7 +24,7 @@ static KEY: OnceLock<Option<libc::pthread_key_t>> = OnceLock::new();
 /// Calls `f` on a stack of ours, or on the program's where there is no memory for one.
 #[inline]
 pub fn on_own<R>(f: impl FnOnce() -> R) -> R {
-    let stack = match STACK.get() {
+    let stack = match thread::this().stack.get() {
         0 => take(),
         stack => stack,
     };
@@ -57,7 +51,7 @@ fn take() -> usize {
         free.pop()
     };
     let Some(stack) = free.or_else(make) else { return 0 };
-    STACK.set(stack);
+    thread::this().stack.set(stack);
     if let Some(key) = KEY.get_or_init(new_key) {
         // SAFETY: the key is ours.
         unsafe { libc::pthread_setspecific(*key, stack as *const c_void) };
@@ -87,7 +81,7 @@ fn new_key() -> Option<libc::pthread_key_t> {
 /// The thread ends. Should it ask an engine all the same, in the destructor of something else, it takes another stack.
 unsafe extern "C" fn give_back(stack: *mut c_void) {
     operation::within(|| {
-        STACK.set(0);
+        thread::this().stack.set(0);
         FREE.lock().unwrap_or_else(PoisonError::into_inner).push(stack as usize);
     });
 }
