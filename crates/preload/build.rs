@@ -28,8 +28,8 @@ fn can_link(arguments: &[&str]) -> bool {
 fn main() {
     println!("cargo:rerun-if-changed=build.rs");
     println!("cargo:rerun-if-env-changed=CC");
-    // Less optimised, code that must do without constants has some.
-    let is_optimised = std::env::var("OPT_LEVEL").is_ok_and(|level| level == "3");
+    // Else code that must do without constants has some, by which it compares, say.
+    let is_optimised = std::env::var("OPT_LEVEL").is_ok_and(|level| level != "0");
     if is_optimised && can_link(&RELOCATIONS) {
         RELOCATIONS.iter().for_each(|argument| println!("cargo:rustc-link-arg-cdylib=-Wl,{argument}"));
         println!("cargo:rustc-link-arg-cdylib=-Wl,-init=conquest_preload_start");
