@@ -15,7 +15,7 @@ const CLONE_THREAD: u64 = 0x10000;
 static ALONE: AtomicPtr<AtomicU8> = AtomicPtr::new(std::ptr::null_mut());
 
 /// Locks of this library that another thread could hold while the process forks: the child could never take them.
-pub type Held = (mounts::Held, stack::Held);
+type Held = (mounts::Held, stack::Held);
 
 /// Is the memory limited that this process may have? The engine needs some at any moment, and could only end the program where there is none.
 pub fn has_limited_memory() -> bool {
@@ -45,7 +45,7 @@ unsafe extern "C" fn before_fork() {
     }
     stack::on_own(|| {
         mounts::engines().for_each(|engine| _ = engine.make_all_real());
-        thread::this().held.set(Box::into_raw(Box::new((mounts::hold(), stack::hold()))));
+        thread::this().held.set(Box::into_raw(Box::<Held>::new((mounts::hold(), stack::hold()))).cast());
     });
 }
 
@@ -67,7 +67,7 @@ fn give_back() -> bool {
     let held = thread::this().held.replace(std::ptr::null_mut());
     if !held.is_null() {
         // SAFETY: `before_fork` has made it, and nobody else takes it.
-        drop(unsafe { Box::from_raw(held) });
+        drop(unsafe { Box::from_raw(held.cast::<Held>()) });
         return true;
     }
     false
