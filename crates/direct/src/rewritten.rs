@@ -3,7 +3,7 @@
 //! | bytes | what |
 //! | --- | --- |
 //! | 0 to 4095 | [`Header`] |
-//! | from 4096 | code of the trampolines, mapped [`DISTANCE`] below the text; it jumps where the word says that lies [`ENTRY`] bytes below it |
+//! | from 4096 | code of the trampolines, mapped [`DISTANCE`] below the text; it jumps to the address that the word [`ENTRY`] bytes below it holds |
 //! | behind it | the text's pages from the first site to the last |
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
@@ -11,6 +11,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 pub const PAGE: usize = 4096;
 /// From the trampolines to the text: no library is so large, and a jump of 32 bits reaches so far.
 pub const DISTANCE: usize = 1 << 30;
+/// From the trampolines down to the word with the address that they jump to.
 pub const ENTRY: usize = PAGE;
 /// Changes with all that the library which maps the file relies on.
 pub const MAGIC: [u8; 8] = *b"cqtext01";

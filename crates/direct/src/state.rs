@@ -35,7 +35,8 @@ pub struct State {
     pub useless: Kept,
     /// The working directory if it is in the pool, or 0.
     pub working_directory: AtomicU64,
-    /// Where in the mount's path the part begins that leads there from the working directory, if that lies above; or 0.
+    /// If the working directory lies above the mount: where in the mount's path the part begins that leads from one to the other. Else 0, and no
+    /// relative path begins like the mount's.
     pub from_here: AtomicUsize,
     /// RLIMIT_FSIZE.
     pub size_limit: AtomicU64,

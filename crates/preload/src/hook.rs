@@ -50,7 +50,7 @@ fn look(class: Class, nr: u32, args: &[usize; 6]) -> Outcome {
         Class::Descriptors(a, b) => descriptor(a).or_else(|| descriptor(b)),
         Class::Map if arg(4) as i32 >= 0 => mounts::engines().find(|engine| engine.is_of_pool(arg(4) as i32)),
         Class::Map => None,
-        // A few instructions, without an engine.
+        // Without an engine these take a few instructions, and little of the program's stack.
         Class::Clone | Class::Exec | Class::Signal | Class::Wait if mounts::engines().next().is_none() => {
             return look_at_process(class, nr, args);
         }

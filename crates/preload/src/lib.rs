@@ -52,7 +52,7 @@ extern "C" fn init() {
             signals::catch_faults();
             mounts::look_at_working_directory();
         }
-        // Texts are among what is relocated first.
+        // The message is made of constants, which `on_own` has relocated.
         Err(why) if counts::are_kept() => stack::on_own(|| {
             mounts::all().iter().for_each(|mount| counts::report_refusal(mount.dir(), &why.to_string()));
         }),

@@ -11,7 +11,8 @@ use std::arch::{asm, global_asm};
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-const PAGE: usize = 4096;
+use direct::rewritten::PAGE;
+
 const WORD: usize = size_of::<usize>();
 const READ: i32 = libc::PROT_READ;
 const WRITE: i32 = libc::PROT_WRITE;

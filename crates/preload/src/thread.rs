@@ -7,7 +7,7 @@ use std::arch::{asm, global_asm};
 use std::cell::Cell;
 use std::ffi::c_void;
 
-/// Zeros say: nothing of this.
+/// With zeros alone the thread is in no operation, has no stack, and knows of no clone.
 #[repr(C)]
 pub struct Thread {
     /// Is it in an `operation`?
@@ -39,7 +39,7 @@ global_asm!(
     size = const size_of::<Thread>(),
 );
 
-/// That of the calling thread.
+/// The record of the calling thread.
 #[inline(always)]
 pub fn this<'a>() -> &'a Thread {
     // SAFETY: where the loader has put it, as long as the thread lives; nobody else refers to it, and the reference cannot be sent.

@@ -99,7 +99,11 @@ impl State {
             Some(b'/') => (within.root, within.rest(path).ok_or(Stop::Kernel)?, None),
             Some(_) if number(dir) == libc::AT_FDCWD => match self.working_directory() {
                 Ok(dir) => (dir, path, None),
-                Err(_) => (within.root, self.rest_from_above(path)?, None),
+                Err(_) => {
+                    let from_here = self.from_here.load(Ordering::Relaxed);
+                    let below = Within { dir: &within.dir[from_here..], ..within };
+                    (within.root, below.rest(path).ok_or(Stop::Kernel)?, None)
+                }
             },
             Some(_) => {
                 let dir = self.file_or_place(dir)?;
@@ -111,14 +115,6 @@ impl State {
         };
         let caller = self.identities.caller(self.identity()?);
         Ok(Place { fs: self.fs(), caller, within: Within { start, ..within }, path, _dir: dir })
-    }
-
-    /// The rest of a path that leads into the mount from a directory above it.
-    fn rest_from_above<'a>(&self, path: &'a [u8]) -> Outcome<&'a [u8]> {
-        let from_here = self.from_here.load(Ordering::Relaxed);
-        let part = Some(&self.mounted.dir[from_here..]).filter(|_| from_here != 0).ok_or(Stop::Kernel)?;
-        let rest = path.strip_prefix(part).filter(|rest| matches!(rest.first(), None | Some(b'/')));
-        rest.ok_or(Stop::Kernel)
     }
 
     pub fn working_directory(&self) -> Outcome<Ino> {
