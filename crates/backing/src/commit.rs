@@ -95,10 +95,6 @@ impl session::Backing for Backing {
         Ok(())
     }
 
-    fn commit(&self, session: &Session) -> Result<()> {
-        self.wait(session)
-    }
-
     /// After a commit, notes in the memory that the backing holds all of it.
     /// 1. The word. 2. The file of the marks goes, if it is to. (A death in between leaves marks that mark nothing.)
     fn close(&self, session: &Session) -> Result<()> {

@@ -15,14 +15,12 @@ use std::time::{Duration, Instant};
 use pram::budget::Budget;
 use pram::error::Result;
 use pram::marks::{Extent, Marks};
-use pram::memory::Memory;
+use pram::memory::{Memory, CHUNK};
 use pram::session::{Frozen, Session};
 
 /// Most lines that are copied while all operations stand still, and most pages that they are in, each perhaps missing
 /// in the processor's caches. Some 100 us.
 const STILL: (u32, u32) = (4096, 512);
-/// Bytes read at a time from a memory in use.
-const PIECE: u64 = 64 << 10;
 /// Rounds without pauses, which are held to a rate if there is one.
 const FREE: u32 = 4;
 /// The time from pause to pause; and the first pause's length.
@@ -59,7 +57,7 @@ pub(crate) fn write<R>(
             if few.is_empty() && before == 0 && round == 0 && !wanted {
                 return Ok(None);
             }
-            few.iter().try_for_each(|(off, _)| memory.touch(*off))?;
+            few.iter().try_for_each(|extent| each_piece(memory, *extent, &mut |(at, _)| memory.touch(at)))?;
             throttle.end();
             let frozen = session.freeze()?;
             if marks.few(marks.active()?, STILL.0, STILL.1)?.is_some() {
@@ -86,14 +84,30 @@ pub(crate) fn write<R>(
     unreachable!("the last round returns")
 }
 
+/// Hands out an extent chunk by chunk, without chunks that have been given back: reading one would have the host take
+/// memory for it that nobody counts. What was marked there counts no longer.
+fn each_piece(memory: &Memory, (off, len): Extent, see: &mut dyn FnMut(Extent) -> Result<()>) -> Result<()> {
+    let (mut at, end) = (off, off + len);
+    while at < end {
+        let next = (at / CHUNK + 1) * CHUNK;
+        if memory.has_memory(at)? {
+            see((at, next.min(end) - at))?;
+        }
+        at = next;
+    }
+    Ok(())
+}
+
 /// The marked lines, while all operations stand still; from then on stores mark `spare`.
 fn at_rest(memory: &Memory, marks: &Marks, spare: u64) -> Result<Vec<(Extent, Vec<u8>)>> {
     let mut lines = Vec::new();
-    marks.extents(marks.switch(spare)?, &mut |(off, len)| {
-        let mut bytes = vec![0; len as usize];
-        memory.read_bytes(off, &mut bytes)?;
-        lines.push(((off, len), bytes));
-        Ok(())
+    marks.extents(marks.switch(spare)?, &mut |extent| {
+        each_piece(memory, extent, &mut |(at, len)| {
+            let mut bytes = vec![0; len as usize];
+            memory.read_bytes(at, &mut bytes)?;
+            lines.push(((at, len), bytes));
+            Ok(())
+        })
     })?;
     Ok(lines)
 }
@@ -107,17 +121,16 @@ fn copy(
     throttle: &mut Throttle,
     put: Put,
 ) -> Result<u64> {
-    let (mut all, mut piece) = (0, vec![0; PIECE as usize]);
-    marks.extents(set, &mut |(off, len)| {
-        all += len;
-        for at in (off..off + len).step_by(PIECE as usize) {
-            let bytes = &mut piece[..PIECE.min(off + len - at) as usize];
-            budget.spend(bytes.len() as u64);
+    let (mut all, mut piece) = (0, vec![0; CHUNK as usize]);
+    marks.extents(set, &mut |extent| {
+        each_piece(memory, extent, &mut |(at, len)| {
+            all += len;
+            let bytes = &mut piece[..len as usize];
+            budget.spend(len);
             throttle.between_pieces();
             memory.read_bytes(at, bytes)?;
-            put(at, bytes)?;
-        }
-        Ok(())
+            put(at, bytes)
+        })
     })?;
     Ok(all)
 }

@@ -96,21 +96,17 @@ impl Descriptors {
         Some(slot(chunk, fd % CHUNK))
     }
 
-    /// All numbers from `first` to `last` that have a file.
-    pub fn numbers(&self, first: usize, last: usize) -> Vec<RawFd> {
-        let mut found = Vec::new();
+    /// The numbers from `first` to `last` that have a file.
+    pub fn numbers(&self, first: usize, last: usize) -> impl Iterator<Item = RawFd> + '_ {
         let groups = self.groups.iter().enumerate().filter_map(|(g, group)| Some((g, group.get()?)));
-        for (g, group) in groups {
-            for (c, chunk) in group.iter().enumerate() {
-                let mut used = chunk.get().map_or(0, |chunk| chunk.used.load(Ordering::Acquire));
-                while used != 0 {
-                    found.push(((g * CHUNKS + c) * CHUNK + used.trailing_zeros() as usize) as RawFd);
-                    used &= used - 1;
-                }
-            }
-        }
-        found.retain(|fd| (first..=last).contains(&(*fd as usize)));
-        found
+        let chunks = groups.flat_map(|(g, group)| {
+            group.iter().enumerate().filter_map(move |(c, chunk)| Some(((g * CHUNKS + c) * CHUNK, chunk.get()?)))
+        });
+        let numbers = chunks.flat_map(|(start, chunk)| {
+            let used = chunk.used.load(Ordering::Acquire);
+            (0..CHUNK).filter(move |n| used >> n & 1 != 0).map(move |n| start + n)
+        });
+        numbers.filter(move |fd| (first..=last).contains(fd)).map(|fd| fd as RawFd)
     }
 }
 

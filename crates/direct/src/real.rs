@@ -56,8 +56,8 @@ impl State {
 
     /// Those in a set of numbers below `end`.
     fn make_set_real(&self, set: usize, end: usize) -> Result<()> {
-        let all = self.descriptors.numbers(0, (end as u32 as usize).saturating_sub(1));
-        all.into_iter().try_for_each(|fd| {
+        let mut all = self.descriptors.numbers(0, (end as u32 as usize).saturating_sub(1));
+        all.try_for_each(|fd| {
             let word: u64 = raw::get(set + fd as usize / 64 * 8)?;
             if word >> (fd % 64) & 1 == 0 {
                 Ok(())
@@ -98,12 +98,12 @@ impl State {
     /// Are there files open here that only their paths lead to?
     pub fn needs_paths(&self) -> bool {
         self.identities.current().is_some_and(|identity| !identity.opens_handles)
-            && !self.descriptors.numbers(0, usize::MAX).is_empty()
+            && self.descriptors.numbers(0, usize::MAX).next().is_some()
     }
 
     /// Does a call take descriptors that are served here, of those that it names in memory or as a range?
     pub fn takes_any(&self, nr: u32, args: &[usize; 6]) -> bool {
-        let any = |first, last| !self.descriptors.numbers(first, last).is_empty();
+        let any = |first, last| self.descriptors.numbers(first, last).next().is_some();
         let is_direct = |fd: usize| self.descriptors.has(fd as RawFd);
         match takes::of(nr) {
             Takes::Poll => {
@@ -121,20 +121,10 @@ impl State {
     }
 
     pub fn make_all_real(&self, exec: bool) -> Result<()> {
-        let mut all = self.descriptors.numbers(0, usize::MAX);
-        if exec {
-            all.retain(|fd| close_on_exec(*fd).is_ok_and(|closes| !closes));
-        }
-        self.make_these_real(all)
-    }
-
-    /// The first error; all others are made real.
-    fn make_these_real(&self, numbers: Vec<RawFd>) -> Result<()> {
-        let mut all = Ok(());
-        for fd in numbers {
-            all = all.and(self.make_real(fd));
-        }
-        all
+        let all = self.descriptors.numbers(0, usize::MAX);
+        let kept = all.filter(|fd| !exec || close_on_exec(*fd).is_ok_and(|closes| !closes));
+        // The first error; all others are made real.
+        kept.fold(Ok(()), |done, fd| done.and(self.make_real(fd)))
     }
 
     /// Makes a descriptor real if it is served here, with all that share its open file.

@@ -56,6 +56,12 @@ impl Memory {
         Ok(held)
     }
 
+    /// Has what lies at an offset memory? Only chunks of the heap may have none.
+    pub fn has_memory(&self, off: u64) -> Result<bool> {
+        let chunk = self.geo.chunk_of(off);
+        Ok(!self.geo.is_heap(chunk) || self.meta(chunk)? != Meta::Absent)
+    }
+
     /// Makes sure that there is memory for a range, which is not in use yet.
     pub(crate) fn take(&self, range: Range<u64>) -> Result<()> {
         match self.map.growing_file() {

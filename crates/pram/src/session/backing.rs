@@ -13,9 +13,6 @@ pub trait Backing: Any + Send + Sync {
     /// Called when the first process attaches to the memory.
     fn enter(&self, memory: &Memory, rt: &Runtime) -> Result<()>;
 
-    /// Writes all that has changed to the backing.
-    fn commit(&self, session: &Session) -> Result<()>;
-
     /// Called when the last process leaves: first writes the whole content of the memory to the backing.
     fn close(&self, session: &Session) -> Result<()>;
 

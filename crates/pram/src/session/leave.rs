@@ -6,8 +6,6 @@ use crate::mem::byte_lock;
 
 impl Session {
     /// Gives back unused memory, marks the memory as closed, and lets the backing know. With nobody else attached.
-    /// 1. A commit. (Else the one in 3 would read what has changed in memory that was given back, and the host take that anew.)
-    /// 2. The memory is given back. 3. The backing closes.
     fn close(&self) {
         if let Err(e) = self.free_ended() {
             tracing::error!("freeing blocks: {e}");
@@ -16,18 +14,12 @@ impl Session {
         if self.rt.any_put_off() {
             self.rt.set_leaks_pending(true);
         }
-        // 1. If it fails, so does the next, which says so.
-        if let Some(backing) = &self.backing {
-            _ = backing.commit(self);
-        }
-        // 2.
         if let Err(e) = self.give_all_back() {
             tracing::error!("giving back memory: {e}");
         }
         if !self.rt.leaks_pending() {
             let _ = self.set_open(0);
         }
-        // 3.
         let Some(backing) = &self.backing else { return };
         if let Err(e) = backing.close(self) {
             tracing::error!("closing the pool: {e}; its memory holds what could not be written");
