@@ -27,7 +27,7 @@ const WIDTH: f64 = 960.0;
 const MARGIN: f64 = 14.0;
 /// The height of a line of the title, and its most characters.
 const LINE: f64 = 18.0;
-const CHARACTERS: usize = 125;
+const CHARACTERS: usize = 108;
 
 /// Sections with a plot and with figures, and the names of their files.
 pub fn of(outcome: &Outcome) -> impl Iterator<Item = (String, &Section, &Plot)> {
