@@ -122,9 +122,12 @@ impl State {
 
     pub fn make_all_real(&self, exec: bool) -> Result<()> {
         let all = self.descriptors.numbers(0, usize::MAX);
-        let kept = all.filter(|fd| !exec || close_on_exec(*fd).is_ok_and(|closes| !closes));
         // The first error; all others are made real.
-        kept.fold(Ok(()), |done, fd| done.and(self.make_real(fd)))
+        let mut done = Ok(());
+        for fd in all.filter(|fd| !exec || close_on_exec(*fd).is_ok_and(|closes| !closes)) {
+            done = done.and(self.make_real(fd));
+        }
+        done
     }
 
     /// Makes a descriptor real if it is served here, with all that share its open file.
