@@ -343,6 +343,14 @@ mod tests {
         files.filter(|file| file.contains(tag)).count()
     }
 
+    /// None are left soon: who looks at a loop device at this moment puts its end off.
+    fn none_is_left(tag: &str) -> bool {
+        (0..100).any(|_| {
+            std::thread::sleep(Duration::from_millis(50));
+            left(tag) == 0
+        })
+    }
+
     #[test]
     fn a_disk_keeps_to_its_rule_and_nothing_is_left_of_it() {
         let dir = tempfile::Builder::new().prefix("conquest-rig-").tempdir_in("/dev/shm").expect("a directory");
@@ -352,12 +360,13 @@ mod tests {
             Err(e) => return eprintln!("skipped: {e}"),
         };
         assert_eq!(left(&tag), 1);
-        assert!(rig.verify(&[20_000_000]).expect("it holds") > 0.0);
+        // A busy machine may get less at times.
+        assert!((0..10).any(|_| rig.verify(&[20_000_000]).is_ok_and(|speed| speed > 0.0)), "it holds");
         assert!(rig.verify(&[5_000_000]).expect_err("four times as fast").to_string().contains("does not hold"));
         assert!(rig.written().expect("counted") > 10_000_000);
         let number = rig.disks[0].number.clone();
         drop(rig);
-        assert_eq!(left(&tag), 0, "no loop device");
+        assert!(none_is_left(&tag), "no loop device");
         let dir_of = blkio(mounts::all());
         let rules = dir_of.map(|dir| std::fs::read_to_string(dir.join(WRITE)).expect("rules")).unwrap_or_default();
         assert!(!rules.lines().any(|rule| rule.starts_with(&format!("{number} "))), "no rule: {rules}");
@@ -374,6 +383,6 @@ mod tests {
         }
         assert_eq!(left(&tag), 2);
         clean(dir.path());
-        assert_eq!(left(&tag), 0);
+        assert!(none_is_left(&tag));
     }
 }
