@@ -39,6 +39,8 @@ const TOLERANCE: f64 = 0.1;
 /// The length of a trial, after the throttle's warm-up.
 const TRIAL: Duration = Duration::from_millis(1000);
 const WARM_UP: Duration = Duration::from_millis(400);
+/// Trials until a disk that is too slow counts as such.
+const TRIALS: u32 = 10;
 
 /// The root group of the block throttle.
 struct Group {
@@ -237,6 +239,27 @@ impl Rig {
     /// Measures the speed of all disks together, in bytes per second, writing directly to them; fails if one of them
     /// does not keep to its rule. Their content is lost.
     pub fn verify(&self, rates: &[u64]) -> Result<f64, Error> {
+        let mut trials = TRIALS;
+        loop {
+            let speeds = self.measure()?;
+            let of = |(speed, rate): &(&f64, &u64)| **speed / **rate as f64;
+            let wrong = speeds.iter().zip(rates).filter(|disk| (of(disk) - 1.0).abs() > TOLERANCE);
+            let Some((speed, rate)) = wrong.max_by(|a, b| of(a).total_cmp(&of(b))) else {
+                return Ok(speeds.iter().sum());
+            };
+            trials -= 1;
+            // Other programs slow a disk down for a while, but make none faster.
+            if trials == 0 || *speed > *rate as f64 {
+                let (speed, rate) = (speed / 1e6, *rate as f64 / 1e6);
+                return Err(Error::Usage(format!(
+                    "a disk that is held to {rate:.0} MB/s delivers {speed:.1}: the throttle does not hold here and now"
+                )));
+            }
+        }
+    }
+
+    /// The speed of each disk in one trial, in bytes per second.
+    fn measure(&self) -> Result<Vec<f64>, Error> {
         let paths = self.paths();
         let (begun, ended, seconds) = std::thread::scope(|scope| {
             let threads: Vec<_> = paths.iter().map(|path| scope.spawn(|| keep_busy(path))).collect();
@@ -247,19 +270,7 @@ impl Rig {
             threads.into_iter().try_for_each(joined)?;
             Ok::<_, Error>((begun, ended, seconds))
         })?;
-        let speed = |(begun, ended): (&u64, &u64)| (ended - begun) as f64 / seconds;
-        let speeds: Vec<f64> = begun.iter().zip(&ended).map(speed).collect();
-        for (speed, rate) in speeds.iter().zip(rates) {
-            let of = speed / *rate as f64;
-            if (of - 1.0).abs() > TOLERANCE {
-                let (speed, rate) = (speed / 1e6, *rate as f64 / 1e6);
-                // On a busy machine no measurement is possible.
-                return Err(Error::Usage(format!(
-                    "a disk that is held to {rate:.0} MB/s delivers {speed:.1}: the throttle does not hold here and now"
-                )));
-            }
-        }
-        Ok(speeds.iter().sum())
+        Ok(begun.iter().zip(&ended).map(|(begun, ended)| (ended - begun) as f64 / seconds).collect())
     }
 }
 
@@ -325,7 +336,12 @@ fn loops(is_it: impl Fn(&Path) -> bool) -> Vec<Loop> {
 
 #[cfg(test)]
 mod tests {
+    use conquest_fs::poll::poll_until;
+
     use super::*;
+
+    /// The kernel detaches a loop device only when its last user closes it.
+    const DETACHED: Duration = Duration::from_secs(5);
 
     #[test]
     fn the_group_is_found_by_its_controller() {
@@ -343,14 +359,6 @@ mod tests {
         files.filter(|file| file.contains(tag)).count()
     }
 
-    /// None are left soon: who looks at a loop device at this moment puts its end off.
-    fn none_is_left(tag: &str) -> bool {
-        (0..100).any(|_| {
-            std::thread::sleep(Duration::from_millis(50));
-            left(tag) == 0
-        })
-    }
-
     #[test]
     fn a_disk_keeps_to_its_rule_and_nothing_is_left_of_it() {
         let dir = tempfile::Builder::new().prefix("conquest-rig-").tempdir_in("/dev/shm").expect("a directory");
@@ -360,13 +368,12 @@ mod tests {
             Err(e) => return eprintln!("skipped: {e}"),
         };
         assert_eq!(left(&tag), 1);
-        // A busy machine may get less at times.
-        assert!((0..10).any(|_| rig.verify(&[20_000_000]).is_ok_and(|speed| speed > 0.0)), "it holds");
+        assert!(rig.verify(&[20_000_000]).expect("it holds") > 0.0);
         assert!(rig.verify(&[5_000_000]).expect_err("four times as fast").to_string().contains("does not hold"));
         assert!(rig.written().expect("counted") > 10_000_000);
         let number = rig.disks[0].number.clone();
         drop(rig);
-        assert!(none_is_left(&tag), "no loop device");
+        assert!(poll_until(DETACHED, || left(&tag) == 0), "no loop device");
         let dir_of = blkio(mounts::all());
         let rules = dir_of.map(|dir| std::fs::read_to_string(dir.join(WRITE)).expect("rules")).unwrap_or_default();
         assert!(!rules.lines().any(|rule| rule.starts_with(&format!("{number} "))), "no rule: {rules}");
@@ -383,6 +390,6 @@ mod tests {
         }
         assert_eq!(left(&tag), 2);
         clean(dir.path());
-        assert!(none_is_left(&tag));
+        assert!(poll_until(DETACHED, || left(&tag) == 0));
     }
 }
