@@ -84,8 +84,8 @@ pub(crate) fn write<R>(
     unreachable!("the last round returns")
 }
 
-/// Hands out an extent chunk by chunk, without chunks that have been given back: reading one would have the host take
-/// memory for it that nobody counts. What was marked there counts no longer.
+/// Calls `see` with the part of an extent in each chunk. Skips chunks without memory: nothing there matters any more, and
+/// a read takes memory from the host that nobody counts.
 fn each_piece(memory: &Memory, (off, len): Extent, see: &mut dyn FnMut(Extent) -> Result<()>) -> Result<()> {
     let (mut at, end) = (off, off + len);
     while at < end {

@@ -56,7 +56,7 @@ impl Memory {
         Ok(held)
     }
 
-    /// Has what lies at an offset memory? Only chunks of the heap may have none.
+    /// Whether there is memory at an offset. Only chunks of the heap can lack it.
     pub fn has_memory(&self, off: u64) -> Result<bool> {
         let chunk = self.geo.chunk_of(off);
         Ok(!self.geo.is_heap(chunk) || self.meta(chunk)? != Meta::Absent)
