@@ -54,6 +54,8 @@ const AWAITED: Duration = Duration::from_millis(1);
 const LOOKS: u32 = 100;
 /// Attempts of a commit with a smaller log, after a log of more than all of the memory found no room.
 const TRIES: u32 = 3;
+/// A log that takes over has room for so many times the lines that are marked.
+const CHANGE: u64 = 4;
 /// How long a waiter sleeps before it looks whether the leader is alive.
 const PATIENCE: i64 = 10_000_000;
 
@@ -466,7 +468,8 @@ impl Backing {
         loop {
             // If swapping, a process has died in a swap; nothing has been written to either log since.
             if state.swapping || !logs[state.active].has_room(room) {
-                match self.swap_for_about(session, logs, &mut state, room, budget) {
+                // More change while it waits for the image. A log that is too short costs all that was written.
+                match self.swap_for_about(session, logs, &mut state, (room * CHANGE).min(whole.max(room)), budget) {
                     // Lines that change again meanwhile are written again: with some luck there are fewer the next
                     // time.
                     Err(Error::DiskFull(_)) if room > whole && tries < TRIES => {
@@ -482,7 +485,7 @@ impl Backing {
             let (ended, time) = match append(session, marks, &mut logs[state.active], budget, see) {
                 // More lines changed meanwhile than there was room for; more than all lines only if some changed again.
                 Err(Error::RedoFull) => {
-                    let more = room.max(MIN_CAPACITY / log::LINE) * 2;
+                    let more = room.max(MIN_CAPACITY / log::LINE) * 4;
                     room = if room < whole { more.min(whole) } else { more };
                     continue;
                 }
@@ -533,7 +536,8 @@ fn append(
     let (looked, mut commit) = (pram::clock::precise(), log.begin()?);
     let put = &mut |off: u64, bytes: &[u8]| see(off, bytes).and_then(|()| commit.push(off, bytes));
     let at_rest = |still: &Frozen| Ok((session.end_epoch(still)?, pram::clock::precise()));
-    let Some((epoch, time)) = rounds::write(session, marks, session.is_due(), budget, put, at_rest)? else {
+    let takes = Duration::from_nanos(session.runtime().backing().takes.load(Ordering::Relaxed));
+    let Some((epoch, time)) = rounds::write(session, marks, session.is_due(), takes, budget, put, at_rest)? else {
         return Ok((None, looked));
     };
     session.write_epoch(epoch)?;

@@ -19,6 +19,7 @@
 //! 7. The other log takes over, as always. (If it cannot be begun nothing more can be made durable.)
 
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use super::commit::{marks_of, Backing, Logs};
 use super::image::{Anew, Image};
@@ -81,7 +82,7 @@ impl Backing {
         let mut update = image.begin_anew(anew);
         let put = &mut |off: u64, bytes: &[u8]| see(off, bytes).and_then(|()| update.patch(off, bytes));
         let at_rest = |still: &Frozen| Ok((session.end_epoch(still)?, pram::clock::precise()));
-        let written = rounds::write(session, marks_of(session.memory())?, true, budget, put, at_rest)?;
+        let written = rounds::write(session, marks_of(session.memory())?, true, Duration::ZERO, budget, put, at_rest)?;
         let (epoch, time) = written.ok_or_else(|| Error::Unusable("nothing was written".into()))?;
         session.write_epoch(epoch)?;
         let at = Instant { commit, time };

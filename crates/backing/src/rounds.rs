@@ -6,9 +6,11 @@
 //! found out before, with operations running; if they turn out to be more, another round follows. So operations never
 //! stand still for long, however much has changed.
 //!
-//! Operations that change lines as fast as these can be written would never leave few enough. So when the first rounds
-//! have not come closer to an end, operations may begin in a part of the time only, a smaller one after each round that
-//! wrote more than half as much as the one before. The pauses end by themselves, since a disk may be slow meanwhile.
+//! Operations that change lines as fast as these can be written would never leave few enough. So the longer commits
+//! take, the more lines count as few: copying them takes a hundredth of that time, and without that all who wait for
+//! the commit would wait for another round. And when the first rounds have not come closer to an end, operations may begin in a
+//! part of the time only, a smaller one after each round that wrote more than half as much as the one before. The
+//! pauses end by themselves, since a disk may be slow meanwhile.
 
 use std::time::{Duration, Instant};
 
@@ -19,8 +21,10 @@ use pram::memory::{Memory, CHUNK};
 use pram::session::{Frozen, Session};
 
 /// Most lines that are copied while all operations stand still, and most pages that they are in, each perhaps missing
-/// in the processor's caches. Some 100 us.
+/// in the processor's caches: some 100 us. Then the same for each second that a commit takes, and in any case.
 const STILL: (u32, u32) = (4096, 512);
+const STILL_PER_SECOND: (u32, u32) = (64 * STILL.0, 64 * STILL.1);
+const MOST_STILL: (u32, u32) = (4 * STILL_PER_SECOND.0, 4 * STILL_PER_SECOND.1);
 /// Rounds without pauses, which are held to a rate if there is one.
 const FREE: u32 = 4;
 /// The time from pause to pause; and the first pause's length.
@@ -33,16 +37,17 @@ pub(crate) type Put<'a> = &'a mut dyn FnMut(u64, &[u8]) -> Result<()>;
 /// lines, when operations stand still no longer than that takes; its changes are handed out too. Afterwards the
 /// inactive sets of marks have all lines that were handed out.
 ///
-/// `None` if nothing is marked and no commit is `wanted`: then it does nothing.
+/// `None` if nothing is marked and no commit is `wanted`: then it does nothing. `takes`: how long such a commit takes.
 pub(crate) fn write<R>(
     session: &Session,
     marks: &Marks,
     wanted: bool,
+    takes: Duration,
     budget: &mut Budget,
     put: Put,
     still: impl FnOnce(&Frozen) -> Result<R>,
 ) -> Result<Option<R>> {
-    let memory = session.memory();
+    let (memory, began) = (session.memory(), Instant::now());
     let mut throttle = Throttle { session, pause: Duration::ZERO, next: Instant::now() };
     // The marks of an unfinished commit, together with those of changes since: each line once.
     let [mut left, mut spare] = marks.gather()?;
@@ -53,14 +58,15 @@ pub(crate) fn write<R>(
     }
     let mut before = copy(memory, marks, left, budget, &mut throttle, put)?;
     for round in 0.. {
-        if let Some(few) = marks.few(marks.active()?, STILL.0, STILL.1)? {
+        let (lines, pages) = still_after(takes + began.elapsed());
+        if let Some(few) = marks.few(marks.active()?, lines, pages)? {
             if few.is_empty() && before == 0 && round == 0 && !wanted {
                 return Ok(None);
             }
             few.iter().try_for_each(|extent| each_piece(memory, *extent, &mut |(at, _)| memory.touch(at)))?;
             throttle.end();
             let frozen = session.freeze()?;
-            if marks.few(marks.active()?, STILL.0, STILL.1)?.is_some() {
+            if marks.few(marks.active()?, lines, pages)?.is_some() {
                 let result = still(&frozen)?;
                 let lines = at_rest(memory, marks, spare)?;
                 drop(frozen);
@@ -82,6 +88,12 @@ pub(crate) fn write<R>(
         [_, spare] = marks.gather()?;
     }
     unreachable!("the last round returns")
+}
+
+/// Most lines and pages that may be copied while all operations stand still, in a commit that takes so long.
+fn still_after(time: Duration) -> (u32, u32) {
+    let of = |least: u32, more: u32, most: u32| ((f64::from(more) * time.as_secs_f64()) as u32).clamp(least, most);
+    (of(STILL.0, STILL_PER_SECOND.0, MOST_STILL.0), of(STILL.1, STILL_PER_SECOND.1, MOST_STILL.1))
 }
 
 /// Calls `see` with the part of an extent in each chunk. Skips chunks without memory: nothing there matters any more, and

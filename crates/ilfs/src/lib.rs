@@ -164,7 +164,7 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Options {
-        Options { window: 16 << 20, checksums: 4096, activity: &[] }
+        Options { window: 4 << 20, checksums: 4096, activity: &[] }
     }
 }
 

@@ -23,12 +23,12 @@ impl Drop for Checkpointer<'_> {
     }
 }
 
-/// Bytes of a log that needs so many: as many as usual, or more; but no more than its disk `has`, if these do.
+/// Bytes of a log that needs so many: as many as usual, or all that its disk `has`, if these do: more may change while
+/// its first commit is written.
 fn capacity(needed: u64, usual: u64, has: u64) -> u64 {
     match needed.next_multiple_of(MIN_CAPACITY) {
         _ if needed <= usual => usual,
-        longer if needed <= has => longer.min(has),
-        longer => longer,
+        longer => longer.max(has),
     }
 }
 

@@ -8,6 +8,9 @@ use super::{
 use crate::disk::Disk;
 use pram::error::{Error, Result};
 
+/// Bytes of records that are written at a time: behind other writes to the disk, each time waits as long as they take.
+const AT_ONCE: usize = 4 << 20;
+
 /// A commit that is being written. Dropping it leaves it out; its written records are ignored.
 #[must_use = "a commit that is not finished is not there"]
 pub struct Commit<'l, D: Disk> {
@@ -16,6 +19,8 @@ pub struct Commit<'l, D: Disk> {
     part: u32,
     extents: Vec<u64>,
     lines: Vec<u8>,
+    /// Records that have not been written, the last ones before the end.
+    records: Vec<u8>,
     /// Where the log ended before.
     start: Position,
     done: bool,
@@ -26,7 +31,8 @@ impl<D: Disk> Log<D> {
     pub fn begin(&mut self) -> Result<Commit<'_, D>> {
         self.refuse_failed()?;
         let number = self.at.last.commit + 1;
-        Ok(Commit { number, part: 0, extents: Vec::new(), lines: Vec::new(), start: self.at, done: false, log: self })
+        let (extents, lines, records) = (Vec::new(), Vec::new(), Vec::new());
+        Ok(Commit { number, part: 0, extents, lines, records, start: self.at, done: false, log: self })
     }
 }
 
@@ -88,17 +94,23 @@ impl<D: Disk> Commit<'_, D> {
         record.resize(len.next_multiple_of(SECTOR as usize), 0);
 
         let at = self.log.at.end;
-        if at + record.len() as u64 > self.log.at.capacity {
+        let end = at + record.len() as u64;
+        if end > self.log.at.capacity {
             return Err(Error::RedoFull);
         }
-        let mut flushed = Ok(());
-        let written = match flags & LAST {
-            0 => self.log.disk.write_all_at(&record, at),
-            _ => self.log.disk.write_through(&record, at).map(|done| flushed = done),
-        };
-        self.log.attempts.ended_new("writing the log", written)?;
-        self.log.attempts.ended("flushing the log", flushed)?;
-        (self.log.at.end, self.log.at.tail, self.log.at.before) = (at + record.len() as u64, at, raw.crc);
+        self.records.append(&mut record);
+        let is_last = flags & LAST != 0;
+        if is_last || self.records.len() >= AT_ONCE {
+            let (from, mut flushed) = (end - self.records.len() as u64, Ok(()));
+            let written = match is_last {
+                false => self.log.disk.write_all_at(&self.records, from),
+                true => self.log.disk.write_through(&self.records, from).map(|done| flushed = done),
+            };
+            self.log.attempts.ended_new("writing the log", written)?;
+            self.log.attempts.ended("flushing the log", flushed)?;
+            self.records.clear();
+        }
+        (self.log.at.end, self.log.at.tail, self.log.at.before) = (end, at, raw.crc);
         self.part += 1;
         Ok(())
     }

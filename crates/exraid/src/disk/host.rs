@@ -253,12 +253,16 @@ pub fn properties(path: &Path, file: &File, options: &Options) -> Result<(Proper
     let size = if is_block { size_of_device(path, file, found.rdev())? } else { found.len() };
     // For a file, the host's device answers if it can.
     let below = if is_block { found.rdev() } else { found.dev() };
-    let largest = queue(below, "max_sectors_kb").map_or(1 << 20, |kib| kib << 10);
+    // What the kernel need not split even if each page of the memory lies apart. Splitting costs time, and the limits
+    // that cgroups set count what was split twice.
+    let most = queue(below, "max_sectors_kb").map_or(1 << 20, |kib| kib << 10);
+    let apart = queue(below, "max_segments").map_or(most, |pages| pages * USUAL_ALIGNMENT as u64);
+    let whole = most.min(apart).clamp(64 << 10, 4 << 20);
     let properties = Properties {
         size: super::whole(size).end,
         block,
         memory,
-        preferred: largest.clamp(256 << 10, 4 << 20).next_power_of_two() as u32,
+        preferred: 1 << whole.ilog2(),
         depth: queue(below, "nr_requests").map_or(32, |depth| depth.clamp(1, 256) as u32),
         direct,
         read_only: options.read_only,

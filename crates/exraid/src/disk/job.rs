@@ -1,7 +1,7 @@
 //! One request to a disk: its system calls, and their results.
 
 use std::fs::File;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use rustix::fs::FallocateFlags;
 use rustix::io::Errno;
@@ -39,13 +39,22 @@ impl Shared {
 /// Retries of a call that the host could not do for the moment.
 const AGAIN: u32 = 8;
 
-/// A request and its progress.
+/// A request, or a piece of one, and its progress.
 pub struct Job {
     number: Number,
     op: Op,
+    whole: Option<Arc<Mutex<Whole>>>,
     /// Bytes transferred.
     moved: u64,
     again: u32,
+}
+
+/// A transfer that is done in pieces at once. It has ended when all of them have.
+struct Whole {
+    op: Option<Op>,
+    left: usize,
+    /// The first failure.
+    failed: Option<Error>,
 }
 
 /// The next step.
@@ -59,7 +68,25 @@ pub const PUNCH: FallocateFlags = FallocateFlags::PUNCH_HOLE.union(FallocateFlag
 
 impl Job {
     pub fn new(number: Number, op: Op) -> Job {
-        Job { number, op, moved: 0, again: 0 }
+        Job { number, op, whole: None, moved: 0, again: 0 }
+    }
+
+    /// Jobs of at most `most` bytes each that together do `op`.
+    pub fn pieces(number: Number, op: Op, most: u64) -> Vec<Job> {
+        let range = op.range();
+        let count = range.end.saturating_sub(range.start).div_ceil(most) as usize;
+        let Some(memory) = op.buffers().filter(|_| count > 1).cloned() else { return vec![Job::new(number, op)] };
+        let is_read = matches!(op, Op::Read { .. });
+        let whole = Arc::new(Mutex::new(Whole { op: Some(op), left: count, failed: None }));
+        let piece = |at: u64| {
+            let part = memory.slice(at - range.start..(at + most).min(range.end) - range.start);
+            let op = match is_read {
+                true => Op::Read { at, into: part },
+                false => Op::Write { at, from: part },
+            };
+            Job { whole: Some(whole.clone()), ..Job::new(number, op) }
+        };
+        (0..count as u64).map(|n| piece(range.start + n * most)).collect()
     }
 
     pub fn number(&self) -> Number {
@@ -134,8 +161,20 @@ impl Job {
     }
 
     pub fn answer(self, shared: &Shared, result: Result<()>) {
-        let answer = Answer { result, buffers: self.op.into_buffers() };
-        shared.flights.end(self.number, &shared.name, answer);
+        let Some(whole) = self.whole else {
+            return shared.flights.end(self.number, &shared.name, Answer { result, buffers: self.op.into_buffers() });
+        };
+        // The last piece returns the memory: no other refers to it then.
+        drop(self.op);
+        let mut whole = whole.lock().unwrap_or_else(PoisonError::into_inner);
+        whole.failed = whole.failed.take().or(result.err());
+        whole.left -= 1;
+        if whole.left == 0 {
+            let (failed, op) = (whole.failed.take(), whole.op.take());
+            drop(whole);
+            let answer = Answer { result: failed.map_or(Ok(()), Err), buffers: op.and_then(Op::into_buffers) };
+            shared.flights.end(self.number, &shared.name, answer);
+        }
     }
 }
 

@@ -292,11 +292,16 @@ impl Device for Disk {
             return done(Answer { result: Ok(()), buffers: None });
         }
         let Request { op, tag, within, late } = request;
-        let job = Job::new(self.shared.flights.begin(&op, tag, within, late, done), op);
-        match &self.engine {
-            Engine::Threads(threads) => threads.submit(job),
-            Engine::Uring(_) if self.shared.is_slow(&job) => self.run_by_thread(job),
-            Engine::Uring(ring) => ring.submit(job),
+        let number = self.shared.flights.begin(&op, tag, within, late, done);
+        let ring = match &self.engine {
+            Engine::Threads(threads) => return threads.submit(Job::new(number, op)),
+            Engine::Uring(ring) => ring,
+        };
+        for job in Job::pieces(number, op, u64::from(self.properties.preferred)) {
+            match self.shared.is_slow(&job) {
+                true => self.run_by_thread(job),
+                false => ring.submit(job),
+            }
         }
     }
 

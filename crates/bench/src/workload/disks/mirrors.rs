@@ -7,6 +7,7 @@ use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use conquest::{HowToLeave, Left, Pool, WhichRegion};
 use rustix::fs::Advice;
 
 use super::files::{self, Redundancy};
@@ -65,9 +66,7 @@ fn lost(bench: &Bench<'_>, rig: &Rig, sections: &mut [Section]) -> Result<(), Er
     const QUIET: Duration = Duration::from_secs(4);
     let pool = bench.pool(WHO, single(&rig.paths()))?;
     let dir = pool.dir()?;
-    let before = rig.written_each()?;
     files::write(dir, "file", FILES, bench.size() / 3 / FILES as u64, |_| Redundancy::Mirror)?;
-    let held = rig.written_each()?[0] - before[0];
     // So that little of the files is in the cache.
     files::write(dir, "other", 1, bench.cache(), |_| Redundancy::None)?;
     std::fs::remove_file(dir.join("other0")).map_err(Error::file(dir))?;
@@ -77,7 +76,7 @@ fn lost(bench: &Bench<'_>, rig: &Rig, sections: &mut [Section]) -> Result<(), Er
     let moved = (rig.written()? - begun) / MIB;
     rig.set_rates(&[bench.slow(); COUNT])?;
     // From the loss on there are no other writes: the pool may copy without a request.
-    let (whole, before) = (rig.written()?, copied(&pool)?);
+    let (whole, before, held) = (rig.written()?, copied(&pool)?, held(&pool)?);
     reads_over_loss(bench, rig, dir, FILES, sections)?;
     let by_itself = (rig.written()? - whole) / MIB;
     // Takes the broken disk out of the pool, and waits for the end of all writes.
@@ -157,6 +156,15 @@ fn reads_over_loss(
 fn copied(pool: &Peer) -> Result<u64, Error> {
     let of = pool.see_pool(|pool| Ok(pool.status()?.cache.map_or(0, |cache| cache.copied)));
     of.unwrap_or(Ok(0))
+}
+
+/// Live bytes on the first disk.
+fn held(pool: &Peer) -> Result<u64, Error> {
+    let Some(dir) = pool.pool_dir() else { return Ok(0) };
+    match Pool::remove_regions(dir, &[WhichRegion::Number(0)], HowToLeave::Look, &mut |_| true)? {
+        Left::Looked(leaving) => Ok(leaving.live),
+        left => Err(Error::Wrong(format!("asking what the first disk holds: {left:?}"))),
+    }
 }
 
 /// Waits until next to nothing has been written for this long.
