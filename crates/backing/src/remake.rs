@@ -9,8 +9,10 @@
 //!    append to a log that does not count; now it looks whether the image has gone ahead.) Unreadable headers of logs
 //!    are written again from the state in memory. (Else nothing would be known of the logs in 4, and none could be
 //!    begun in 7. Without them there is no backing.)
-//! 2. All marked lines go to slots that the image does not use, until few are left, and those while all operations
-//!    stand still. There the epoch ends. (The backing stays as it was: its readable parts hold until 4.)
+//! 2. The image is made durable. (Else, if its header could not be flushed, a power cut would leave the image before,
+//!    over whose slots the new one is written.) All marked lines go to slots that the image does not use, until few are
+//!    left, and those while all operations stand still. There the epoch ends. (The backing stays as it was: its readable
+//!    parts hold until 4.)
 //! 3. Participants write. (Before 4: else the image would refer to data that is not there.)
 //! 4. The image's header, as in [`image`](super::image). It says that the logs do not count. (Else recovery would take
 //!    them for those of another copy: they end before the image.) From here on all is durable.
@@ -77,8 +79,11 @@ impl Backing {
         see: Put,
     ) -> Result<(u64, Instant)> {
         let (disk, id) = (&self.disks().image, self.id());
-        let opened = Image::open(disk.clone(), Some(id));
-        let mut image = opened.or_else(|_| Image::open_unread(disk.clone(), id))?;
+        let mut image = match Image::open(disk.clone(), Some(id)) {
+            Ok(mut image) => image.settle().map(|()| image)?,
+            // It takes no slot that any image before may have.
+            Err(_) => Image::open_unread(disk.clone(), id)?,
+        };
         let mut update = image.begin_anew(anew);
         let put = &mut |off: u64, bytes: &[u8]| see(off, bytes).and_then(|()| update.patch(off, bytes));
         let at_rest = |still: &Frozen| Ok((session.end_epoch(still)?, pram::clock::precise()));

@@ -21,10 +21,11 @@ use pram::memory::{Memory, CHUNK};
 use pram::session::{Frozen, Session};
 
 /// Most lines that are copied while all operations stand still, and most pages that they are in, each perhaps missing
-/// in the processor's caches: some 100 us. Then the same for each second that a commit takes, and in any case.
+/// in the processor's caches. Some 100 us.
 const STILL: (u32, u32) = (4096, 512);
+/// The same for each whole second that a commit takes: a hundredth of it. And the most seconds that count.
 const STILL_PER_SECOND: (u32, u32) = (64 * STILL.0, 64 * STILL.1);
-const MOST_STILL: (u32, u32) = (4 * STILL_PER_SECOND.0, 4 * STILL_PER_SECOND.1);
+const MOST_SECONDS: u32 = 4;
 /// Rounds without pauses, which are held to a rate if there is one.
 const FREE: u32 = 4;
 /// The time from pause to pause; and the first pause's length.
@@ -92,8 +93,10 @@ pub(crate) fn write<R>(
 
 /// Most lines and pages that may be copied while all operations stand still, in a commit that takes so long.
 fn still_after(time: Duration) -> (u32, u32) {
-    let of = |least: u32, more: u32, most: u32| ((f64::from(more) * time.as_secs_f64()) as u32).clamp(least, most);
-    (of(STILL.0, STILL_PER_SECOND.0, MOST_STILL.0), of(STILL.1, STILL_PER_SECOND.1, MOST_STILL.1))
+    match (time.as_secs() as u32).min(MOST_SECONDS) {
+        0 => STILL,
+        seconds => (STILL_PER_SECOND.0 * seconds, STILL_PER_SECOND.1 * seconds),
+    }
 }
 
 /// Calls `see` with the part of an extent in each chunk. Skips chunks without memory: nothing there matters any more, and

@@ -8,8 +8,10 @@ use super::{
 use crate::disk::Disk;
 use pram::error::{Error, Result};
 
-/// Bytes of records that are written at a time: behind other writes to the disk, each time waits as long as they take.
-const AT_ONCE: usize = 4 << 20;
+/// Most bytes of records that are written at a time: behind other writes to the disk, each time waits as long as they
+/// take. A short log has none that wait.
+const AT_ONCE: u64 = 4 << 20;
+const PART_OF_LOG: u64 = 16;
 
 /// A commit that is being written. Dropping it leaves it out; its written records are ignored.
 #[must_use = "a commit that is not finished is not there"]
@@ -100,7 +102,8 @@ impl<D: Disk> Commit<'_, D> {
         }
         self.records.append(&mut record);
         let is_last = flags & LAST != 0;
-        if is_last || self.records.len() >= AT_ONCE {
+        let most = (self.log.at.capacity / PART_OF_LOG).min(AT_ONCE);
+        if is_last || self.records.len() as u64 >= most {
             let (from, mut flushed) = (end - self.records.len() as u64, Ok(()));
             let written = match is_last {
                 false => self.log.disk.write_all_at(&self.records, from),
