@@ -54,7 +54,8 @@ const AWAITED: Duration = Duration::from_millis(1);
 const LOOKS: u32 = 100;
 /// Attempts of a commit with a smaller log, after a log of more than all of the memory found no room.
 const TRIES: u32 = 3;
-/// A log that takes over has room for so many times the lines that are marked.
+/// A log that takes over for a commit has room for so many times the lines that are marked: more change while the commit
+/// waits for the image, and a commit that fills the log begins anew.
 const CHANGE: u64 = 4;
 /// How long a waiter sleeps before it looks whether the leader is alive.
 const PATIENCE: i64 = 10_000_000;
@@ -468,7 +469,6 @@ impl Backing {
         loop {
             // If swapping, a process has died in a swap; nothing has been written to either log since.
             if state.swapping || !logs[state.active].has_room(room) {
-                // More change while it waits for the image. A log that is too short costs all that was written.
                 match self.swap_for_about(session, logs, &mut state, (room * CHANGE).min(whole.max(room)), budget) {
                     // Lines that change again meanwhile are written again: with some luck there are fewer the next
                     // time.
@@ -482,10 +482,11 @@ impl Backing {
             // Not before: if the image has gone ahead, the log that takes over follows the image.
             session.memory().note_begun(logs[state.active].position().last.commit + 1)?;
             let start = logs[state.active].used();
-            let (ended, time) = match append(session, marks, &mut logs[state.active], budget, see) {
+            let (ended, time) = match append(session, marks, self.takes(session), &mut logs[state.active], budget, see)
+            {
                 // More lines changed meanwhile than there was room for; more than all lines only if some changed again.
                 Err(Error::RedoFull) => {
-                    let more = room.max(MIN_CAPACITY / log::LINE) * 4;
+                    let more = room.max(MIN_CAPACITY / log::LINE) * CHANGE;
                     room = if room < whole { more.min(whole) } else { more };
                     continue;
                 }
@@ -529,6 +530,7 @@ fn resumed(disks: &Disks, id: Identity, state: &State) -> [Log<SharedDisk>; 2] {
 fn append(
     session: &Session,
     marks: &Marks,
+    takes: Duration,
     log: &mut Log<SharedDisk>,
     budget: &mut Budget,
     see: Put,
@@ -536,7 +538,6 @@ fn append(
     let (looked, mut commit) = (pram::clock::precise(), log.begin()?);
     let put = &mut |off: u64, bytes: &[u8]| see(off, bytes).and_then(|()| commit.push(off, bytes));
     let at_rest = |still: &Frozen| Ok((session.end_epoch(still)?, pram::clock::precise()));
-    let takes = Duration::from_nanos(session.runtime().backing().takes.load(Ordering::Relaxed));
     let Some((epoch, time)) = rounds::write(session, marks, session.is_due(), takes, budget, put, at_rest)? else {
         return Ok((None, looked));
     };

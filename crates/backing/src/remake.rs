@@ -81,7 +81,7 @@ impl Backing {
         let (disk, id) = (&self.disks().image, self.id());
         let mut image = match Image::open(disk.clone(), Some(id)) {
             Ok(mut image) => image.settle().map(|()| image)?,
-            // It takes no slot that any image before may have.
+            // This one counts all slots as taken, also those of an earlier image.
             Err(_) => Image::open_unread(disk.clone(), id)?,
         };
         let mut update = image.begin_anew(anew);

@@ -6,10 +6,10 @@
 //! found out before, with operations running; if they turn out to be more, another round follows. So operations never
 //! stand still for long, however much has changed.
 //!
-//! Operations that change lines as fast as these can be written would never leave few enough. So the longer commits
-//! take, the more lines count as few: copying them takes a hundredth of that time, and without that all who wait for
-//! the commit would wait for another round. And when the first rounds have not come closer to an end, operations may begin in a
-//! part of the time only, a smaller one after each round that wrote more than half as much as the one before. The
+//! Operations that change lines as fast as the disk takes them would never leave few. So the longer commits take, the
+//! more lines count as few: copying them holds operations up for a hundredth of that time, and another round would hold
+//! up everybody who waits for the commit. And when the first rounds have not come closer to an end, operations may begin
+//! in a part of the time only, a smaller one after each round that wrote more than half as much as the one before. The
 //! pauses end by themselves, since a disk may be slow meanwhile.
 
 use std::time::{Duration, Instant};
@@ -23,8 +23,9 @@ use pram::session::{Frozen, Session};
 /// Most lines that are copied while all operations stand still, and most pages that they are in, each perhaps missing
 /// in the processor's caches. Some 100 us.
 const STILL: (u32, u32) = (4096, 512);
-/// The same for each whole second that a commit takes: a hundredth of it. And the most seconds that count.
+/// The same for each whole second that a commit takes: copying them takes a hundredth of it.
 const STILL_PER_SECOND: (u32, u32) = (64 * STILL.0, 64 * STILL.1);
+/// Longer commits copy no more than one of so many seconds.
 const MOST_SECONDS: u32 = 4;
 /// Rounds without pauses, which are held to a rate if there is one.
 const FREE: u32 = 4;
@@ -49,7 +50,7 @@ pub(crate) fn write<R>(
     still: impl FnOnce(&Frozen) -> Result<R>,
 ) -> Result<Option<R>> {
     let (memory, began) = (session.memory(), Instant::now());
-    let mut throttle = Throttle { session, pause: Duration::ZERO, next: Instant::now() };
+    let mut throttle = Throttle { session, pause: Duration::ZERO, next: began };
     // The marks of an unfinished commit, together with those of changes since: each line once.
     let [mut left, mut spare] = marks.gather()?;
     if marks.few(left, 0, 0)?.is_none() {
@@ -59,15 +60,15 @@ pub(crate) fn write<R>(
     }
     let mut before = copy(memory, marks, left, budget, &mut throttle, put)?;
     for round in 0.. {
-        let (lines, pages) = still_after(takes + began.elapsed());
-        if let Some(few) = marks.few(marks.active()?, lines, pages)? {
+        let most = still_after(takes + began.elapsed());
+        if let Some(few) = marks.few(marks.active()?, most.0, most.1)? {
             if few.is_empty() && before == 0 && round == 0 && !wanted {
                 return Ok(None);
             }
             few.iter().try_for_each(|extent| each_piece(memory, *extent, &mut |(at, _)| memory.touch(at)))?;
             throttle.end();
             let frozen = session.freeze()?;
-            if marks.few(marks.active()?, lines, pages)?.is_some() {
+            if marks.few(marks.active()?, most.0, most.1)?.is_some() {
                 let result = still(&frozen)?;
                 let lines = at_rest(memory, marks, spare)?;
                 drop(frozen);

@@ -23,8 +23,8 @@ impl Drop for Checkpointer<'_> {
     }
 }
 
-/// Bytes of a log that needs so many: as many as usual, or all that its disk `has`, if these do: more may change while
-/// its first commit is written.
+/// Bytes of a log that needs so many: the usual ones if they suffice, else all that its disk `has`, since more lines may
+/// change while the commit is written.
 fn capacity(needed: u64, usual: u64, has: u64) -> u64 {
     match needed.next_multiple_of(MIN_CAPACITY) {
         _ if needed <= usual => usual,

@@ -8,9 +8,9 @@ use super::{
 use crate::disk::Disk;
 use pram::error::{Error, Result};
 
-/// Most bytes of records that are written at a time: behind other writes to the disk, each time waits as long as they
-/// take. A short log has none that wait.
+/// Most bytes of records in one write to the disk: each write waits for the content that others are writing there.
 const AT_ONCE: u64 = 4 << 20;
+/// And the most as a part of the log: a short log writes each large record by itself.
 const PART_OF_LOG: u64 = 16;
 
 /// A commit that is being written. Dropping it leaves it out; its written records are ignored.
@@ -21,7 +21,7 @@ pub struct Commit<'l, D: Disk> {
     part: u32,
     extents: Vec<u64>,
     lines: Vec<u8>,
-    /// Records that have not been written, the last ones before the end.
+    /// The last records, which are not on disk yet.
     records: Vec<u8>,
     /// Where the log ended before.
     start: Position,

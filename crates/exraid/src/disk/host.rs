@@ -253,8 +253,8 @@ pub fn properties(path: &Path, file: &File, options: &Options) -> Result<(Proper
     let size = if is_block { size_of_device(path, file, found.rdev())? } else { found.len() };
     // For a file, the host's device answers if it can.
     let below = if is_block { found.rdev() } else { found.dev() };
-    // What the kernel need not split even if each page of the memory lies apart. Splitting costs time, and the limits
-    // that cgroups set count what was split twice.
+    // The kernel splits a larger request if each of its pages lies apart in memory. Splitting takes time, and a cgroup's
+    // limit of bytes per second counts a split request twice.
     let most = queue(below, "max_sectors_kb").map_or(1 << 20, |kib| kib << 10);
     let apart = queue(below, "max_segments").map_or(most, |pages| pages * USUAL_ALIGNMENT as u64);
     let whole = most.min(apart).clamp(64 << 10, 4 << 20);

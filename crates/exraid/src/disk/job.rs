@@ -43,13 +43,14 @@ const AGAIN: u32 = 8;
 pub struct Job {
     number: Number,
     op: Op,
+    /// Set for a piece.
     whole: Option<Arc<Mutex<Whole>>>,
     /// Bytes transferred.
     moved: u64,
     again: u32,
 }
 
-/// A transfer that is done in pieces at once. It has ended when all of them have.
+/// A transfer whose pieces are under way at the same time. The last piece to end answers it.
 struct Whole {
     op: Option<Op>,
     left: usize,
@@ -164,7 +165,7 @@ impl Job {
         let Some(whole) = self.whole else {
             return shared.flights.end(self.number, &shared.name, Answer { result, buffers: self.op.into_buffers() });
         };
-        // The last piece returns the memory: no other refers to it then.
+        // Before the last piece answers, none refers to the memory any more.
         drop(self.op);
         let mut whole = whole.lock().unwrap_or_else(PoisonError::into_inner);
         whole.failed = whole.failed.take().or(result.err());

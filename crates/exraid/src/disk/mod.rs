@@ -294,6 +294,7 @@ impl Device for Disk {
         let Request { op, tag, within, late } = request;
         let number = self.shared.flights.begin(&op, tag, within, late, done);
         let ring = match &self.engine {
+            // One call, since pieces would follow one another.
             Engine::Threads(threads) => return threads.submit(Job::new(number, op)),
             Engine::Uring(ring) => ring,
         };

@@ -465,11 +465,11 @@ fn checkpointing_keeps_to_the_rate_until_its_room_is_needed() {
     std::thread::sleep(Duration::from_millis(700));
     assert!(image() < before + (1 << 20), "nobody needs it, and it is checkpointed all the same");
     // The second is full too, and can only give way to the first once that is checkpointed.
-    for name in ["two", "three", "four"] {
+    for name in ["two", "three", "four", "five", "six", "seven"] {
         fill(&pool, name, 6);
         assert!(wait() < FOREVER / 4, "{name}");
     }
-    assert!(image() > before + (5 << 20), "it was checkpointed");
+    assert!(image() > before + (12 << 20), "it was checkpointed");
     assert!(timed(|| drop(pool)) < FOREVER / 4);
     import(&home.pool(), true).unwrap();
     let pool = home.open();
