@@ -26,6 +26,7 @@
 //! | [`libc_text`] | the C library's text with jumps where it makes calls that direct access answers |
 //! | [`inspect`] | opens a pool to save or mend it, its memory alone if need be |
 //! | [`mounts`] | which pools are mounted where |
+//! | [`glance`] | a pool on one screen: its health, and what is wrong |
 //! | [`disks`] | shows disks and regions |
 //! | [`damage`] | shows damage |
 //! | [`regions`] | regions as users write them |
@@ -34,7 +35,8 @@
 //! | [`progress`] | progress bars on a terminal |
 //! | [`failure`] | one error type: the text, and the exit status |
 //!
-//! Exit status: 0 done, 1 failed, 2 wrong usage; for `fsck` 0 clean, 1 problems, 2 could not check.
+//! Exit status: 0 done, 1 failed, 2 wrong usage; for `fsck` 0 clean, 1 problems, 2 could not check; for `status` 0 well, 1
+//! not, 2 could not tell.
 
 #![forbid(unsafe_code)]
 
@@ -43,6 +45,7 @@ mod damage;
 mod disks;
 mod effective_options;
 mod failure;
+mod glance;
 mod guard;
 mod inspect;
 mod killed_servers;

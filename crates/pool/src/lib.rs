@@ -17,6 +17,7 @@
 //! | [`disks`] | the disks, for content that is not in memory |
 //! | [`backing`] | the backing: its place, opening it, checking it |
 //! | [`inspect`] | opening a pool to look at it, which changes nothing |
+//! | [`health`] | what is wrong with a pool, and what mends it |
 //! | [`make`] | making a pool: format, restore, import, and the atomic swap |
 //! | [`maintenance`] | background work: deaths, sweeping, commits in time, checkpoints |
 //! | [`remount`] | the settings in effect in a process, and asking another to change them |
@@ -34,6 +35,7 @@ mod backing;
 pub mod config;
 mod disks;
 mod guest;
+pub mod health;
 mod inspect;
 mod maintenance;
 mod make;

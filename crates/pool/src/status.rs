@@ -306,7 +306,7 @@ impl HeapStatus {
 
 impl BackingStatus {
     /// The status of a backing that this process does not write.
-    fn unused(dir: PathBuf, interval: f64, rate: Option<u64>, failure: String) -> BackingStatus {
+    pub(super) fn unused(dir: PathBuf, interval: f64, rate: Option<u64>, failure: String) -> BackingStatus {
         let failure = Some(failure);
         BackingStatus {
             dir,

@@ -1,33 +1,35 @@
-//! `conquest status`: the content of a pool, and the processes that use it.
+//! `conquest status`: the health of a pool, what it holds, and the processes that use it.
 
 use std::fmt::Write;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use conquest::Pool;
+use conquest::health::{self, Finding, Health};
 use conquest::{
-    Activity, BackingRegion, BackingStatus, CompressionStatus, DiskStatus, Looked, RegionStatus, Released,
-    SessionStatus, Status, TaskState,
+    Activity, BackingRegion, BackingStatus, CompressionStatus, Released, SessionStatus, Status, TaskState,
 };
 use serde::Serialize;
 
 use crate::failure::{Context, Result};
-use crate::mounts::Mounted;
-use crate::stopped_processes::Stopped;
-use crate::{disks, locate, mounts, say, servers, size, stall};
+use crate::glance::{Glance, Place, Seen};
+use crate::{disks, glance, locate, say, size};
 
-/// Show the content of a pool and the processes that use it.
+/// Show the health of a pool, what it holds, and the processes that use it.
 #[derive(clap::Args)]
 #[command(
-    after_help = "Nothing of the pool changes. Exit status: 0 all is well, 1 its backing has failed, content is lost, its server is gone, or it \
-    could not be looked at.\n\nExamples:\n  conquest status /srv/pool\n  conquest status /mnt/fast          (where it is mounted)\n  \
-    conquest status /srv/pool --heap           (what the memory is used for)\n  \
-    conquest status /srv/pool --json | jq .sessions"
+    after_help = "Nothing of the pool changes. The first line has its health; lines that begin with `!` say what is wrong, and after the \
+    colon what mends it.\n\nExit status: 0 all is well, 1 it is not, 2 that cannot be told.\n\nExamples:\n  \
+    conquest status /srv/pool\n  conquest status /mnt/fast          (where it is mounted)\n  \
+    conquest status /srv/pool -v               (all that is known)\n  \
+    conquest status /srv/pool --json | jq .health"
 )]
 pub struct Args {
     /// The pool directory, or where it is mounted [default: the pool of `conquest up`]
     pool: Option<PathBuf>,
+    /// Show all that is known: backing, cache, compression, background work
+    #[arg(long, short)]
+    verbose: bool,
     /// Also show the use of the memory, by kind and size of objects
     #[arg(long)]
     heap: bool,
@@ -40,6 +42,8 @@ pub struct Args {
 #[derive(Serialize)]
 struct Answer {
     version: &'static str,
+    health: Health,
+    findings: Vec<Finding>,
     #[serde(flatten)]
     status: Status,
     /// The mount points that this command sees.
@@ -48,98 +52,51 @@ struct Answer {
     stopped: Vec<u32>,
 }
 
-/// A directory where the pool is mounted.
-#[derive(Serialize)]
-struct Place {
-    dir: String,
-    /// `rw,nosuid` and the like.
-    options: String,
-    /// False: its server is gone.
-    alive: bool,
-}
-
-fn places_of(pool: &Path, sessions: &[SessionStatus]) -> Result<Vec<Place>> {
-    // No call goes to a mount: its server may be stopped.
-    let served = sessions.iter().any(|session| session.is_mount() && !session.gone);
-    let places = mounts::of(pool)?.into_iter();
-    let place = |m: Mounted| {
-        let alive = served && !servers::of(&m).is_empty();
-        Place { dir: m.dir.display().to_string(), options: m.options, alive }
-    };
-    Ok(places.map(place).collect())
-}
-
 pub fn run(args: &Args) -> Result<ExitCode> {
+    shown(args).map_err(|failure| failure.with_status(UNKNOWN))
+}
+
+/// The exit status if the state of the pool cannot be told.
+const UNKNOWN: u8 = 2;
+
+fn shown(args: &Args) -> Result<ExitCode> {
     let pool = locate::pool_or_memory(&args.pool.clone().map_or_else(locate::default_pool, Ok)?)?;
-    let status = match read(&pool)? {
-        // This command itself has the pool open meanwhile.
-        Seen::Status(status) => status.without(std::process::id()),
-        Seen::Released(released) => return tell_released(args, *released),
+    let (status, places, stopped, findings) = match glance::look(&pool)? {
+        Glance { of: Seen::Status(status), places, stopped, findings } => (*status, places, stopped, findings),
+        Glance { of: Seen::Released(released), places, findings, .. } => {
+            return tell_released(args, *released, places, findings)
+        }
     };
-    let places = places_of(&pool, &status.sessions)?;
-    let live = status.sessions.iter().filter(|session| !session.gone);
-    let stopped: Vec<Stopped> = live.filter_map(|user| Stopped::among(&[user.pid])).collect();
+    let health = health::of(&findings);
     if args.json {
-        let stopped = stopped.iter().map(|stopped| stopped.pid).collect();
-        let code = exit_code(is_well(&status, &places));
-        let answer = Answer { version: env!("CARGO_PKG_VERSION"), status, places, stopped };
+        let answer = Answer { version: env!("CARGO_PKG_VERSION"), health, findings, status, places, stopped };
         say(&serde_json::to_string_pretty(&answer).context(|| "cannot write JSON".into())?)?;
-        return Ok(code);
+        return Ok(exit_code(health));
     }
-    let mut shown = text(&status, &places, &stopped);
+    let mut out = glance::of(&status, &places, &findings);
+    if args.verbose {
+        _ = write!(out, "\n{}", text(&status, &places));
+    }
     if args.heap {
-        heap(&mut shown, &status);
+        heap(&mut out, &status);
     }
-    say(shown.trim_end())?;
-    Ok(exit_code(is_well(&status, &places)))
+    say(out.trim_end())?;
+    Ok(exit_code(health))
 }
 
-enum Seen {
-    Status(Box<Status>),
-    Released(Box<Released>),
-}
-
-fn read(pool: &Path) -> Result<Seen> {
-    let path = pool.to_path_buf();
-    stall::watched(pool, move |_| {
-        let cannot = || format!("cannot look at the pool at {}", path.display());
-        Ok(match Pool::look(&path).context(cannot)? {
-            Looked::Pool(pool) => Seen::Status(pool.status().context(cannot)?.into()),
-            Looked::Released(released) => Seen::Released(released),
-        })
-    })
-}
-
-fn exit_code(is_well: bool) -> ExitCode {
-    if is_well {
-        ExitCode::SUCCESS
-    } else {
-        ExitCode::FAILURE
+fn exit_code(health: Health) -> ExitCode {
+    match health {
+        Health::Ok => ExitCode::SUCCESS,
+        _ => ExitCode::FAILURE,
     }
-}
-
-/// Does its backing hold what it should, is all content present, and does its mount answer?
-fn is_well(status: &Status, places: &[Place]) -> bool {
-    let has_failed = status.backing.as_ref().is_some_and(|backing| backing.failure.is_some());
-    let is_lost = status.work.as_ref().is_some_and(|work| work.lost > 0);
-    !has_failed && !is_lost && are_well(&status.regions, &status.disks) && places.iter().all(|place| place.alive)
-}
-
-/// Do all regions have their content, and is each disk present that they need?
-fn are_well(regions: &[RegionStatus], disks: &[DiskStatus]) -> bool {
-    let has_content = |region: &RegionStatus| region.problem.is_none() && region.tolerated.is_some();
-    let is_spare = |disk: &DiskStatus| {
-        regions
-            .iter()
-            .any(|region| Some(region.number) == disk.region && has_content(region) && region.members.len() > 1)
-    };
-    regions.iter().all(has_content) && disks.iter().all(|disk| disk.problem.is_none() || is_spare(disk))
 }
 
 /// The facts of a pool whose memory is not loaded. It is not loaded for this answer.
 #[derive(Serialize)]
 struct ReleasedAnswer {
     version: &'static str,
+    health: Health,
+    findings: Vec<Finding>,
     #[serde(flatten)]
     released: Released,
     /// Bytes of memory.
@@ -148,18 +105,25 @@ struct ReleasedAnswer {
     sessions: [u32; 0],
 }
 
-fn tell_released(args: &Args, released: Released) -> Result<ExitCode> {
-    let places = places_of(&released.pool, &[])?;
-    let is_well = released.failure.is_none() && are_well(&released.regions, &released.disks) && places.is_empty();
-    match args.json {
-        true => {
-            let answer =
-                ReleasedAnswer { version: env!("CARGO_PKG_VERSION"), released, taken: 0, places, sessions: [] };
-            say(&serde_json::to_string_pretty(&answer).context(|| "cannot write JSON".into())?)?;
-        }
-        false => say(text_of_released(&released, &places).trim_end())?,
+fn tell_released(
+    args: &Args,
+    released: Released,
+    places: Vec<Place>,
+    findings: Vec<Finding>,
+) -> Result<ExitCode> {
+    let health = health::of(&findings);
+    if args.json {
+        let version = env!("CARGO_PKG_VERSION");
+        let answer = ReleasedAnswer { version, health, findings, released, taken: 0, places, sessions: [] };
+        say(&serde_json::to_string_pretty(&answer).context(|| "cannot write JSON".into())?)?;
+        return Ok(exit_code(health));
     }
-    Ok(exit_code(is_well))
+    let mut out = glance::of_released(&released, &places, &findings);
+    if args.verbose {
+        _ = write!(out, "\n{}", text_of_released(&released, &places));
+    }
+    say(out.trim_end())?;
+    Ok(exit_code(health))
 }
 
 fn text_of_released(r: &Released, places: &[Place]) -> String {
@@ -217,7 +181,7 @@ fn compressed(c: &CompressionStatus) -> Option<String> {
     ))
 }
 
-fn text(s: &Status, places: &[Place], stopped: &[Stopped]) -> String {
+fn text(s: &Status, places: &[Place]) -> String {
     let mut out = String::new();
     // Clean blocks of the cache are evicted when the memory is needed.
     let clean = s.cache.as_ref().map_or(0, |cache| cache.clean.min(s.used));
@@ -272,10 +236,6 @@ fn text(s: &Status, places: &[Place], stopped: &[Stopped]) -> String {
         false => s.sessions.iter().for_each(|session| describe(&mut out, session)),
     }
     describe_places(&mut out, places);
-    for process in stopped {
-        let (waits, remedy) = (waits_for(process.pid, &s.sessions), process.remedy());
-        let _ = writeln!(out, "STOPPED        pid {}, and {waits}: {remedy}", process.pid);
-    }
     out
 }
 
@@ -353,14 +313,6 @@ fn of_task(task: &TaskState, now: f64) -> String {
     format!("{state} for {}{progress}{why}{}", humantime::format_duration(ago(task.since)), error.unwrap_or_default())
 }
 
-/// The description of the processes that wait for a stopped process: not all have a mount.
-fn waits_for(pid: u32, users: &[SessionStatus]) -> &'static str {
-    match users.iter().any(|user| user.pid == pid && user.mountpoint.is_some()) {
-        true => "whatever asks its mount waits",
-        false => "whatever needs what it has locked waits",
-    }
-}
-
 fn heap(out: &mut String, s: &Status) {
     if s.heap.is_empty() {
         return;
@@ -394,22 +346,5 @@ mod tests {
         let text = of_task(&task, 1000.0);
         assert_eq!(text, "waiting for 0s: its share; last error 0s ago: compressing: no memory");
         assert!(of_task(&TaskState { state: Activity::Ended, ..task }, 1000.0).contains("ENDED"));
-    }
-
-    #[test]
-    fn only_a_mount_is_waited_for_as_such() {
-        let user = |pid, mountpoint: Option<&str>| SessionStatus {
-            pid,
-            role: String::new(),
-            transport: None,
-            mountpoint: mountpoint.map(PathBuf::from),
-            durability: None,
-            commit: None,
-            gone: false,
-            tasks: Vec::new(),
-        };
-        let users = [user(7, None), user(8, Some("/mnt")), user(8, None)];
-        assert!(waits_for(8, &users).contains("mount"));
-        assert!(!waits_for(7, &users).contains("mount"));
     }
 }
