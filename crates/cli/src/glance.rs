@@ -4,9 +4,10 @@
 use std::fmt::Write;
 use std::path::Path;
 
+use conquest::brief::{Brief, Copy, Room};
 use conquest::health::{self, Finding, Health};
 use conquest::{
-    BackingStatus, Looked, MemberStatus, PerformanceStatus, Pool, RegionStatus, Released, SessionStatus, Status,
+    Looked, MemberStatus, PerformanceStatus, Pool, RegionStatus, Released, SessionStatus, Status,
 };
 use report::cells::align;
 use serde::Serialize;
@@ -114,32 +115,44 @@ fn waits_for(pid: u32, users: &[SessionStatus]) -> &'static str {
 }
 
 pub fn of(s: &Status, places: &[Place], findings: &[Finding]) -> String {
-    let copy = s.backing.as_ref().map(|backing| format!(", {} s", backing.interval)).unwrap_or_default();
-    let mut out = head(&s.pool, findings, &used_by(places, &s.sessions), &format!("{}{copy}", s.medium));
-    // Clean blocks of the cache are evicted when the memory is needed.
-    let clean = s.cache.as_ref().map_or(0, |cache| cache.clean.min(s.used));
-    let cache = if clean > 0 { format!(" + {} cache", size::show(clean)) } else { String::new() };
-    let _ = writeln!(out, "memory  {}{cache}", part(s.used - clean, s.size));
-    if let Some(segments) = &s.segments {
-        let _ = writeln!(out, "disks   {}", part(segments.live + segments.promised, segments.capacity));
-    }
-    if let Some(backing) = &s.backing {
-        let _ = writeln!(out, "copy    {}", of_copy(backing));
-    }
+    let mut out = head(&s.pool.display().to_string(), findings, &used_by(places, &s.sessions), &s.brief());
     table(&mut out, &s.regions);
     out
 }
 
 pub fn of_released(r: &Released, places: &[Place], findings: &[Finding]) -> String {
-    let mut out = head(&r.pool, findings, &used_by(places, &[]), &r.medium.to_string());
+    let mut out = verdict(&r.pool.display().to_string(), findings, &used_by(places, &[]), &r.medium.to_string());
     out.push_str("memory  none: it was given back, or lost with the machine; mounting the pool makes it from the copy on disk\n");
     table(&mut out, &r.regions);
     out
 }
 
+/// What a mount tells whoever may not read the pool itself.
+pub fn of_brief(brief: &Brief, mounted: &Mounted) -> String {
+    let mode = mounted.options.split(',').next().unwrap_or_default();
+    let pid = brief.pid.map(|pid| format!(" (pid {pid})")).unwrap_or_default();
+    head(&brief.pool, &brief.findings, &format!("{mode} at {}{pid}", mounted.dir.display()), brief)
+}
+
+/// The verdict, and the sizes.
+fn head(pool: &str, findings: &[Finding], used: &str, brief: &Brief) -> String {
+    let interval = brief.copy.as_ref().map(|copy| format!(", {} s", copy.interval)).unwrap_or_default();
+    let mut out = verdict(pool, findings, used, &format!("{}{interval}", brief.medium));
+    // The cache is evicted when the memory is needed.
+    let cache = if brief.cache > 0 { format!(" + {} cache", size::show(brief.cache)) } else { String::new() };
+    let _ = writeln!(out, "memory  {}{cache}", part(&brief.memory));
+    if let Some(disks) = &brief.disks {
+        let _ = writeln!(out, "disks   {}", part(disks));
+    }
+    if let Some(copy) = &brief.copy {
+        let _ = writeln!(out, "copy    {}", of_copy(copy));
+    }
+    out
+}
+
 /// The first line, and what is wrong.
-fn head(pool: &Path, findings: &[Finding], used: &str, medium: &str) -> String {
-    let mut out = format!("{}  {}  {used}  {medium}\n", pool.display(), health::of(findings).shown());
+fn verdict(pool: &str, findings: &[Finding], used: &str, medium: &str) -> String {
+    let mut out = format!("{pool}  {}  {used}  {medium}\n", health::of(findings).shown());
     for finding in findings.iter().take(FINDINGS) {
         let _ = writeln!(out, "! {}", line(finding));
     }
@@ -150,19 +163,11 @@ fn head(pool: &Path, findings: &[Finding], used: &str, medium: &str) -> String {
 }
 
 /// What is wrong, and what mends it.
-pub fn line(finding: &Finding) -> String {
+fn line(finding: &Finding) -> String {
     match &finding.remedy {
         Some(remedy) => format!("{}: {remedy}", finding.what),
         None => finding.what.clone(),
     }
-}
-
-/// Bytes of memory and disks together: all, and those with content that does not give way.
-#[allow(dead_code)]
-pub fn room(s: &Status) -> (u64, u64) {
-    let clean = s.cache.as_ref().map_or(0, |cache| cache.clean.min(s.used));
-    let disks = s.segments.as_ref().map_or((0, 0), |segments| (segments.capacity, segments.live + segments.promised));
-    (s.size + disks.0, s.used - clean + disks.1)
 }
 
 /// Where the pool is mounted, and who else uses it.
@@ -184,21 +189,24 @@ fn used_by(places: &[Place], sessions: &[SessionStatus]) -> String {
     }
 }
 
-fn part(used: u64, all: u64) -> String {
-    let percent = used as f64 * 100.0 / all.max(1) as f64;
-    format!("{} of {} ({percent:.0} %)", size::show(used), size::show(all))
+fn part(room: &Room) -> String {
+    format!("{} of {} ({})", size::show(room.used), size::show(room.size), percent(room))
 }
 
-fn of_copy(backing: &BackingStatus) -> String {
-    let age = match backing {
-        _ if backing.failure.is_some() => "takes no more writes".into(),
-        _ if backing.pending == 0 => "complete".into(),
-        _ if backing.as_of == 0.0 => format!("not begun, {} to write", size::show(backing.pending)),
-        _ => format!("{:.1} s old, {} to write", backing.age, size::show(backing.pending)),
+pub fn percent(room: &Room) -> String {
+    format!("{:.0} %", room.used as f64 * 100.0 / room.size.max(1) as f64)
+}
+
+fn of_copy(copy: &Copy) -> String {
+    let age = match (copy.failed, copy.lacks()) {
+        (true, _) => "takes no more writes".into(),
+        (_, Some(0.0)) => "complete".into(),
+        (_, None) => format!("not begun, {} to write", size::show(copy.pending)),
+        (_, Some(age)) => format!("{age:.1} s old, {} to write", size::show(copy.pending)),
     };
-    let regions: Vec<String> = backing.regions.iter().map(|region| region.region.to_string()).collect();
+    let regions: Vec<String> = copy.regions.iter().map(u32::to_string).collect();
     match &regions[..] {
-        [] => format!("{age}, in {}", backing.dir.display()),
+        [] => age,
         [one] => format!("{age}, on region {one}"),
         [first @ .., last] => format!("{age}, on regions {} and {last}", first.join(", ")),
     }

@@ -26,6 +26,7 @@
 //! | [`libc_text`] | the C library's text with jumps where it makes calls that direct access answers |
 //! | [`inspect`] | opens a pool to save or mend it, its memory alone if need be |
 //! | [`mounts`] | which pools are mounted where |
+//! | [`ask`] | asks the server of a mount |
 //! | [`glance`] | a pool on one screen: its health, and what is wrong |
 //! | [`disks`] | shows disks and regions |
 //! | [`damage`] | shows damage |
@@ -40,6 +41,7 @@
 
 #![forbid(unsafe_code)]
 
+mod ask;
 mod background;
 mod damage;
 mod disks;

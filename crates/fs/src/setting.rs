@@ -257,15 +257,20 @@ pub(crate) enum Fact {
     Usage,
     /// The most replicas that are possible: regions that take content and fail apart.
     Regions,
+    /// The pool in brief, and what its mount has served. A file system knows neither: its mount answers.
+    Status,
+    Operations,
 }
 
 impl Fact {
-    const ALL: [Fact; 2] = [Fact::Usage, Fact::Regions];
+    const ALL: [Fact; 4] = [Fact::Usage, Fact::Regions, Fact::Status, Fact::Operations];
 
     fn attribute(self) -> &'static [u8] {
         match self {
             Fact::Usage => b"user.conquest.usage",
             Fact::Regions => b"user.conquest.regions",
+            Fact::Status => b"user.conquest.status",
+            Fact::Operations => b"user.conquest.operations",
         }
     }
 

@@ -1,5 +1,8 @@
 //! Requests that any thread may answer later. The thread that took one goes on with others.
 
+use std::sync::Arc;
+
+use crate::operations::{Begun, Counters};
 use crate::request::{Answer, Request};
 
 /// A request as its transport stores it until the answer.
@@ -11,15 +14,25 @@ pub trait Carrier: Send {
 }
 
 /// A request that is answered later. Dropping it answers EIO, so that its caller does not wait for ever.
-pub struct Parked(Option<Box<dyn Carrier>>);
+pub struct Parked {
+    carrier: Option<Box<dyn Carrier>>,
+    counted: Option<(Begun, Arc<Counters>)>,
+}
 
 impl Parked {
     pub fn new(carrier: impl Carrier + 'static) -> Parked {
-        Parked(Some(Box::new(carrier)))
+        Parked { carrier: Some(Box::new(carrier)), counted: None }
+    }
+
+    /// Its answer ends the time that it took.
+    pub fn counted(self, begun: Begun, by: Arc<Counters>) -> Parked {
+        let mut parked = self;
+        parked.counted = Some((begun, by));
+        parked
     }
 
     pub fn request(&mut self) -> Request<'_> {
-        self.0.as_mut().expect("taken by `reply` only, which ends it").request()
+        self.carrier.as_mut().expect("taken by `reply` only, which ends it").request()
     }
 
     pub fn reply(mut self, answer: Answer) {
@@ -27,7 +40,10 @@ impl Parked {
     }
 
     fn send(&mut self, answer: Answer) {
-        if let Some(carrier) = self.0.take() {
+        if let Some(carrier) = self.carrier.take() {
+            if let Some((begun, by)) = &self.counted {
+                by.end(*begun, &answer);
+            }
             carrier.send(answer);
         }
     }

@@ -132,6 +132,14 @@ impl Server {
     pub(crate) fn getxattr(&self, req: &mut Request) -> Answer {
         let args: GetxattrIn = req.args()?;
         let name = req.name()?;
+        if name == conquest::brief::ATTRIBUTE.as_bytes() {
+            let brief = self.pool.brief().map_err(errno)?;
+            return reply_value(req, &serde_json::to_vec(&brief).map_err(|_| Errno::IO)?, args.size);
+        }
+        if name == conquest::operations::ATTRIBUTE.as_bytes() {
+            let told = serde_json::to_vec(&self.counters.tell()).map_err(|_| Errno::IO)?;
+            return reply_value(req, &told, args.size);
+        }
         let value = self.fs().getxattr(req.head.nodeid, name).map_err(errno);
         if name == CAPABILITY {
             match args.size {

@@ -44,11 +44,11 @@ fn serve_paced(device: &Arc<Device>, server: &Server, pause: Duration) -> io::Re
             Err(e) => return Err(e.into()),
         }
         match server.serve(&mut message.request()) {
-            Served::Now(None) => {}
-            Served::Now(Some(answer)) => message.answer(answer),
-            Served::Later(why) => {
+            (Served::Now(None), _) => {}
+            (Served::Now(Some(answer)), _) => message.answer(answer),
+            (Served::Later(why), begun) => {
                 let parked = std::mem::replace(&mut message, Message::new(device));
-                server.park(Parked::new(parked), why);
+                server.park(Parked::new(parked), why, begun);
             }
         }
         if !pause.is_zero() {

@@ -30,6 +30,7 @@
 //! | `deferred_replies` | replies that wait until the change that they acknowledge is durable |
 //! | `seeks` | SEEK_DATA and SEEK_HOLE, which wait for what programs have stored through mappings |
 //! | `names` `attrs` `data` `dirs` `ioctl` | the operations, by subject |
+//! | `operations` | counts them, and the times until their answers |
 //! | `privileges` | for which callers a change clears set-id bits, which the message does not say |
 //! | `cookies` | cookies of directories for 32-bit programs |
 //! | `process` | rights of the calling process beyond the numbers in its request |
@@ -76,6 +77,7 @@ pub mod mounts;
 mod names;
 mod no_open;
 mod notify;
+mod operations;
 pub mod options;
 mod privileges;
 mod process;

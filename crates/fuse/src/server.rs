@@ -15,6 +15,7 @@ use crate::cookies::Cookies;
 use crate::deferred_replies::Deferred;
 use crate::enospc::{Removals, Retry};
 use crate::notify::Notifier;
+use crate::operations::{Begun, Counters};
 use crate::options::MountOptions;
 use crate::privileges::Privileges;
 use crate::process::{self, Process};
@@ -37,6 +38,7 @@ pub struct Server {
     pub(crate) workers: Workers,
     pub(crate) seeks: Seeks,
     recalls: Recalls,
+    pub(crate) counters: Arc<Counters>,
     /// The number of the file system in the kernel's mount table; empty if unknown.
     file_system: String,
 }
@@ -83,6 +85,7 @@ impl Server {
             workers: Workers::default(),
             seeks: Seeks::default(),
             recalls: Recalls::default(),
+            counters: Arc::default(),
             file_system,
         })
     }
@@ -100,7 +103,16 @@ impl Server {
     }
 
     /// Serves one request, for a thread that may not wait: a request that takes long, or has to wait, is for later.
-    pub fn serve(&self, req: &mut Request) -> Served {
+    pub fn serve(&self, req: &mut Request) -> (Served, Begun) {
+        let begun = Begun::now(req);
+        let served = self.serve_or_park(req);
+        if let Served::Now(Some(answer)) = &served {
+            self.counters.end(begun, answer);
+        }
+        (served, begun)
+    }
+
+    fn serve_or_park(&self, req: &mut Request) -> Served {
         if self.is_long(req) {
             return Served::Later(Later::Long);
         }
@@ -142,7 +154,11 @@ impl Server {
     }
 
     /// Has other threads answer a request later.
-    pub fn park(&self, request: Parked, why: Later) {
+    pub fn park(&self, request: Parked, why: Later, begun: Begun) {
+        self.park_again(request.counted(begun, self.counters.clone()), why);
+    }
+
+    fn park_again(&self, request: Parked, why: Later) {
         match why {
             Later::Durable(answer, ticket) => self.deferred.add(ticket, answer, request),
             Later::Long => self.workers.add(request),
@@ -156,7 +172,7 @@ impl Server {
         while let Some(mut job) = self.workers.next() {
             match self.serve_whole(&mut job.request.request(), job.retry) {
                 Served::Now(answer) => job.request.reply(answer.unwrap_or(Ok(0))),
-                Served::Later(why) => self.park(job.request, why),
+                Served::Later(why) => self.park_again(job.request, why),
             }
         }
     }

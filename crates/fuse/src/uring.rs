@@ -83,14 +83,14 @@ fn run(mut queue: Queue, answered: &Arc<Answered>, server: &Server, policy: &Wai
         while let Some(event) = queue.next() {
             match event {
                 Event::Request(mut entry) => match server.serve(&mut request_in(&mut entry)) {
-                    Served::Now(answer) => {
+                    (Served::Now(answer), _) => {
                         // A request that wants no reply never comes this way.
                         answer_in(&mut entry, answer.unwrap_or(Ok(0)));
                         queue.commit(entry)?;
                     }
-                    Served::Later(why) => {
+                    (Served::Later(why), begun) => {
                         parked += 1;
-                        server.park(Parked::new(Taken { entry, answered: answered.clone() }), why);
+                        server.park(Parked::new(Taken { entry, answered: answered.clone() }), why, begun);
                     }
                 },
                 Event::Woken => {

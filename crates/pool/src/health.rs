@@ -10,11 +10,12 @@
 //! | `read-only` | nothing can be changed, since changes could not be made durable |
 //! | `damaged` | scrubbing has found damage that nobody has acknowledged |
 //! | `lost` | content has no replica that can be read |
+//! | `silent` | the server of a mount does not answer within two seconds; it may be stopped |
 //! | `dead` | the server of a mount is gone: programs that ask the mount get errors |
 
 use std::path::Path;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::disks::disks_status::{DiskStatus, MemberStatus, RegionStatus};
 use super::disks::work::{OutOfUse, WorkStatus};
@@ -23,7 +24,7 @@ use super::status::{BackingRegion, BackingStatus, SessionStatus, Status};
 use super::MediumKind;
 
 /// From well to worst.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Health {
     Ok,
@@ -34,10 +35,41 @@ pub enum Health {
     ReadOnly,
     Damaged,
     Lost,
+    Silent,
     Dead,
 }
 
 impl Health {
+    /// From well to worst.
+    pub const ALL: [Health; 10] = [
+        Health::Ok,
+        Health::Recovering,
+        Health::CopyLate,
+        Health::Full,
+        Health::Degraded,
+        Health::ReadOnly,
+        Health::Damaged,
+        Health::Lost,
+        Health::Silent,
+        Health::Dead,
+    ];
+
+    /// As JSON has it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Health::Ok => "ok",
+            Health::Recovering => "recovering",
+            Health::CopyLate => "copy-late",
+            Health::Full => "full",
+            Health::Degraded => "degraded",
+            Health::ReadOnly => "read-only",
+            Health::Damaged => "damaged",
+            Health::Lost => "lost",
+            Health::Silent => "silent",
+            Health::Dead => "dead",
+        }
+    }
+
     /// For people: capitals for all that is not well.
     pub fn shown(self) -> &'static str {
         match self {
@@ -49,13 +81,14 @@ impl Health {
             Health::ReadOnly => "READ-ONLY",
             Health::Damaged => "DAMAGED",
             Health::Lost => "LOST CONTENT",
+            Health::Silent => "NO ANSWER",
             Health::Dead => "DEAD",
         }
     }
 }
 
 /// Something that is wrong, or worth knowing.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Finding {
     /// The health of the pool for this alone.
     pub health: Health,
@@ -74,16 +107,41 @@ const LATE: f64 = 3.0;
 /// In seconds: a commit of much takes a while.
 const GRACE: f64 = 5.0;
 
+/// What the health of an open pool follows from.
+pub(super) struct Facts<'s> {
+    pub pool: &'s Path,
+    pub uuid: &'s str,
+    pub medium: MediumKind,
+    pub backing: Option<&'s BackingStatus>,
+    pub sessions: &'s [SessionStatus],
+    pub regions: &'s [RegionStatus],
+    pub disks: &'s [DiskStatus],
+    pub work: Option<&'s WorkStatus>,
+    pub host_full: bool,
+}
+
 impl Status {
     /// What is wrong with the pool, the worst first. Mounts are not looked at.
     pub fn findings(&self) -> Vec<Finding> {
-        let pool = self.pool.as_path();
+        self.facts().findings()
+    }
+
+    pub(super) fn facts(&self) -> Facts<'_> {
+        let Status { pool, uuid, medium, backing, sessions, regions, disks, work, host_full, .. } = self;
+        let (backing, work, medium, host_full) = (backing.as_ref(), work.as_ref(), *medium, *host_full);
+        Facts { pool, uuid, medium, backing, sessions, regions, disks, work, host_full }
+    }
+}
+
+impl Facts<'_> {
+    pub fn findings(&self) -> Vec<Finding> {
+        let pool = self.pool;
         let mut found = Vec::new();
-        if let Some(backing) = &self.backing {
+        if let Some(backing) = self.backing {
             let is_used = self.sessions.iter().any(|session| !session.gone && session.commit.is_some());
             found.extend(of_backing(backing, self.medium, is_used));
         }
-        found.extend(of_disks(pool, &self.regions, &self.disks));
+        found.extend(of_disks(pool, self.regions, self.disks));
         self.work.iter().for_each(|work| found.extend(of_work(pool, work)));
         if self.host_full {
             let what = "the host has no more memory for it: nothing can be added until it has".into();
@@ -236,6 +294,14 @@ mod tests {
 
     fn finding(health: Health) -> Finding {
         Finding { health, what: String::new(), remedy: None }
+    }
+
+    #[test]
+    fn names_are_those_of_json() {
+        for pair in Health::ALL.windows(2) {
+            assert!(pair[0] < pair[1]);
+        }
+        assert!(Health::ALL.iter().all(|health| serde_json::json!(health) == health.name()));
     }
 
     #[test]

@@ -18,6 +18,8 @@
 //! | [`backing`] | the backing: its place, opening it, checking it |
 //! | [`inspect`] | opening a pool to look at it, which changes nothing |
 //! | [`health`] | what is wrong with a pool, and what mends it |
+//! | [`operations`] | the operations that a mount has served |
+//! | [`brief`] | the health and the sizes of a pool, as its mount tells them to anybody |
 //! | [`make`] | making a pool: format, restore, import, and the atomic swap |
 //! | [`maintenance`] | background work: deaths, sweeping, commits in time, checkpoints |
 //! | [`remount`] | the settings in effect in a process, and asking another to change them |
@@ -32,10 +34,12 @@
 #![forbid(unsafe_code)]
 
 mod backing;
+pub mod brief;
 pub mod config;
 mod disks;
 mod guest;
 pub mod health;
+pub mod operations;
 mod inspect;
 mod maintenance;
 mod make;

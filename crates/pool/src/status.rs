@@ -397,7 +397,7 @@ impl Pool {
     }
 
     /// Segments of the backing.
-    fn kept(&self) -> u64 {
+    pub(super) fn kept(&self) -> u64 {
         let Some(duplex) = &self.duplex else { return 0 };
         duplex.members().iter().map(|member| member.bytes).sum::<u64>() / duplex.segment()
     }

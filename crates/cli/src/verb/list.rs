@@ -4,14 +4,18 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
-use conquest::{Belongs, Memory, Summary};
-use conquest::{MediumKind, Pool};
+use conquest::brief::Brief;
+use conquest::health::Health;
+use conquest::{Belongs, MediumKind, Memory, Pool, Summary};
+use report::cells::align;
 use serde::Serialize;
 
 use crate::failure::{Context, Result};
-use crate::{locate, mounts, say, size};
+use crate::ask::{self, Asked};
+use crate::mounts::Mounted;
+use crate::{glance, locate, mounts, say, size};
 
-/// List the pools of this host, mounted or not, and memory that belongs to no pool.
+/// List the pools of this host, their health, and memory that belongs to no pool.
 #[derive(clap::Args)]
 #[command(
     after_help = "Shown are the pools that are mounted, that have memory, that /etc/fstab names, and the default one. \
@@ -35,6 +39,9 @@ struct Listed {
     /// The reason why no more is shown.
     #[serde(skip_serializing_if = "Option::is_none")]
     refused: Option<String>,
+    /// What the server of a mount says; and the health if there is no server that answers.
+    status: Option<Brief>,
+    health: Option<Health>,
     /// As text: a path may be any bytes.
     mounts: Vec<String>,
 }
@@ -62,24 +69,34 @@ pub fn run(args: &Args) -> Result<()> {
 
 /// The pools that can be found; `with_memory`: those that have memory.
 fn pools(with_memory: impl Iterator<Item = PathBuf>) -> Result<Vec<Listed>> {
-    let mut found: BTreeMap<PathBuf, Vec<String>> = with_memory.map(|pool| (pool, Vec::new())).collect();
+    let mut found: BTreeMap<PathBuf, Vec<Mounted>> = with_memory.map(|pool| (pool, Vec::new())).collect();
     for mounted in mounts::conquest()? {
-        found.entry(mounted.source).or_default().push(mounted.dir.display().to_string());
+        found.entry(mounted.source.clone()).or_default().push(mounted);
     }
     let table = std::fs::read_to_string(FSTAB).unwrap_or_default();
     for pool in in_fstab(&table).chain(locate::default_pool()) {
         found.entry(pool).or_default();
     }
-    Ok(found.into_iter().filter_map(|(pool, mounts)| listed(&pool, mounts)).collect())
+    Ok(found.into_iter().filter_map(|(pool, mounts)| listed(&pool, &mounts)).collect())
 }
 
 /// `None` where there is no pool.
-fn listed(pool: &Path, mounts: Vec<String>) -> Option<Listed> {
+fn listed(pool: &Path, mounts: &[Mounted]) -> Option<Listed> {
     let (facts, refused) = match Pool::summary(pool) {
         Ok(summary) => (Some(summary?.into()), None),
         Err(e) => (None, Some(e.to_string())),
     };
-    Some(Listed { dir: pool.display().to_string(), facts, refused, mounts })
+    let asked: Vec<Asked<Brief>> = mounts.iter().map(ask::brief).collect();
+    let mounts = mounts.iter().map(|mounted| mounted.dir.display().to_string()).collect();
+    let is_dead = !asked.is_empty() && asked.iter().all(|asked| matches!(asked, Asked::Dead));
+    let is_silent = asked.iter().any(|asked| matches!(asked, Asked::Silent));
+    let status = asked.into_iter().find_map(Asked::told);
+    let health = match &status {
+        Some(brief) => Some(brief.health),
+        None if is_dead => Some(Health::Dead),
+        None => is_silent.then_some(Health::Silent),
+    };
+    Some(Listed { dir: pool.display().to_string(), facts, refused, status, health, mounts })
 }
 
 /// The facts about a pool that the caller may look at.
@@ -115,26 +132,40 @@ fn text(pools: &[Listed], memory: &[Memory]) -> String {
     if pools.is_empty() {
         out.push_str("no pools; `conquest up` makes one and mounts it\n");
     }
-    for listed in pools {
-        let state = match (&listed.mounts[..], listed.facts.as_ref().and_then(|facts| facts.in_use)) {
-            ([], Some(true)) => ", in use".into(),
-            ([], Some(false)) => ", not mounted".into(),
-            ([], None) => String::new(),
-            (mounts, _) => format!(", mounted at {}", mounts.join(", ")),
-        };
-        let facts = match (&listed.facts, &listed.refused) {
-            (Some(Facts { medium, taken: Some(taken), .. }), _) => {
-                format!("{medium}, {} of memory", size::show(*taken))
-            }
-            (Some(Facts { medium, .. }), _) => format!("{medium}; only its owner and root see more"),
-            (None, why) => why.clone().unwrap_or_default(),
-        };
-        let _ = writeln!(out, "{}  {facts}{state}", listed.dir);
+    let heads = ["POOL", "SIZE", "USED", "HEALTH", "COPY AGE", "MOUNT"].map(String::from);
+    let rows: Vec<_> = std::iter::once(heads.to_vec()).chain(pools.iter().map(row)).collect();
+    if rows.len() > 1 {
+        out.push_str(&align(&rows));
     }
     for memory in memory {
         let _ = writeln!(out, "{}", of_none(memory));
     }
     out
+}
+
+fn row(listed: &Listed) -> Vec<String> {
+    let none = || "-".to_string();
+    let health = listed.health.map_or_else(none, |health| health.shown().into());
+    let (mut room, mut used, mut age) = (none(), none(), none());
+    if let Some(brief) = &listed.status {
+        (room, used) = (size::show(brief.room().size), glance::percent(&brief.room()));
+        age = brief.copy.as_ref().and_then(|copy| copy.lacks()).map_or_else(none, |age| format!("{age:.1} s"));
+    }
+    vec![listed.dir.clone(), room, used, health, age, place(listed)]
+}
+
+/// Where it is mounted, or why there is no more to see.
+fn place(listed: &Listed) -> String {
+    if !listed.mounts.is_empty() {
+        return listed.mounts.join(", ");
+    }
+    match (&listed.facts, &listed.refused) {
+        (Some(Facts { in_use: Some(true), .. }), _) => "in use".into(),
+        (Some(Facts { taken: Some(0), .. }), _) => "not mounted".into(),
+        (Some(Facts { taken: Some(taken), .. }), _) => format!("not mounted, {} of memory", size::show(*taken)),
+        (Some(_), _) => "only its owner and root see more".into(),
+        (None, why) => why.clone().unwrap_or_default(),
+    }
 }
 
 /// Memory that belongs to no pool, and the commands for it.

@@ -8,9 +8,11 @@ pub mod export;
 mod format;
 mod fsck;
 mod import;
+mod iostat;
 pub mod install;
 mod list;
 mod man;
+mod metrics;
 pub mod mount;
 mod pack;
 mod profile;
@@ -41,6 +43,8 @@ pub enum Verb {
     Umount(umount::Args),
     Status(status::Args),
     List(list::Args),
+    Iostat(iostat::Args),
+    Metrics(metrics::Args),
     Release(release::Args),
     Run(run::Args),
     Destroy(destroy::Args),
@@ -74,6 +78,8 @@ impl Verb {
             Verb::Umount(args) => umount::run(&args),
             Verb::Status(args) => return status::run(&args),
             Verb::List(args) => list::run(&args),
+            Verb::Iostat(args) => iostat::run(&args),
+            Verb::Metrics(args) => metrics::run(&args),
             Verb::Release(args) => release::run(&args),
             Verb::Destroy(args) => destroy::run(&args),
             Verb::Resize(args) => resize::run(&args),

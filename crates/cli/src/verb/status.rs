@@ -1,7 +1,7 @@
 //! `conquest status`: the health of a pool, what it holds, and the processes that use it.
 
 use std::fmt::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use serde::Serialize;
 
 use crate::failure::{Context, Result};
 use crate::glance::{Glance, Place, Seen};
-use crate::{disks, glance, locate, say, size};
+use crate::{ask, disks, glance, locate, say, size};
 
 /// Show the health of a pool, what it holds, and the processes that use it.
 #[derive(clap::Args)]
@@ -53,14 +53,29 @@ struct Answer {
 }
 
 pub fn run(args: &Args) -> Result<ExitCode> {
-    shown(args).map_err(|failure| failure.with_status(UNKNOWN))
+    let pool = args.pool.clone().map_or_else(locate::default_pool, Ok)?;
+    match shown(args, &pool) {
+        // Who may not open the pool is told by its mount.
+        Err(failure) if !rustix::process::geteuid().is_root() => {
+            let mounts = ask::mounts(Some(&pool)).unwrap_or_default().into_iter();
+            let told = mounts.filter_map(|mounted| ask::brief(&mounted).told().map(|brief| (mounted, brief))).next();
+            let Some((mounted, brief)) = told else { return Err(failure.with_status(UNKNOWN)) };
+            let health = brief.health;
+            match args.json {
+                true => say(&serde_json::to_string_pretty(&brief).context(|| "cannot write JSON".into())?)?,
+                false => say(glance::of_brief(&brief, &mounted).trim_end())?,
+            }
+            Ok(exit_code(health))
+        }
+        shown => shown.map_err(|failure| failure.with_status(UNKNOWN)),
+    }
 }
 
 /// The exit status if the state of the pool cannot be told.
 const UNKNOWN: u8 = 2;
 
-fn shown(args: &Args) -> Result<ExitCode> {
-    let pool = locate::pool_or_memory(&args.pool.clone().map_or_else(locate::default_pool, Ok)?)?;
+fn shown(args: &Args, pool: &Path) -> Result<ExitCode> {
+    let pool = locate::pool_or_memory(pool)?;
     let (status, places, stopped, findings) = match glance::look(&pool)? {
         Glance { of: Seen::Status(status), places, stopped, findings } => (*status, places, stopped, findings),
         Glance { of: Seen::Released(released), places, findings, .. } => {

@@ -247,7 +247,7 @@ fn old_content() -> Outcome {
                 let listed = lab.ok(&["region", "list", &pool, "--json"]);
                 assert!(listed.contains("\"out\""), "{listed}");
             }
-            false => wait_until(PATIENCE, "what is lost is named", || lab.ok(&["status", &pool]).contains("large-2")),
+            false => wait_until(PATIENCE, "what is lost is named", || lab.ok(&["status", &pool, "-v"]).contains("large-2")),
         }
         lab.umount();
     }
@@ -298,7 +298,7 @@ fn stayed_behind() -> Outcome {
     fs::rename(lab.path("d1"), lab.path("away")).expect("away");
     let is_out = || copies(&lab).iter().any(|(region, state)| (*region, state.as_str()) == (1, "out"));
     wait_until(PATIENCE, "it is excluded", is_out);
-    assert!(lab.output(&["status", &lab.pool()]).contains("region 1 (OUT"));
+    assert!(lab.output(&["status", &lab.pool(), "-v"]).contains("region 1 (OUT"));
     fill(&lab, 2);
     lose_all_but_disks(&lab);
     fs::rename(lab.path("away"), lab.path("d1")).expect("back");
@@ -405,7 +405,7 @@ fn full() -> Outcome {
     lab.mount();
     let is_well = |when: &str| {
         rustix::fs::syncfs(fs::File::open(lab.mnt()).expect("open")).unwrap_or_else(|e| panic!("{when}: {e}"));
-        let status = lab.output(&["status", &lab.pool()]);
+        let status = lab.output(&["status", &lab.pool(), "-v"]);
         assert!(!status.contains("FAILED") && !status.contains("full"), "{when}: {status}");
     };
     let large = until_full(&lab, "large", 8 << 20);

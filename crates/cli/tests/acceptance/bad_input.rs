@@ -88,7 +88,7 @@ impl Sample {
     fn refused(&self, words: &[&str]) {
         let before = std::fs::read(self.lab.nvram()).ok();
         let (pool, mnt, image) = (self.lab.pool(), self.lab.text("mnt"), self.lab.text("image"));
-        self.lab.refused(1, &["status", &pool], words);
+        self.lab.refused(2, &["status", &pool], words);
         self.lab.refused(2, &["fsck", &pool], words);
         self.lab.refused(2, &["fsck", &pool, "--repair"], words);
         self.lab.refused(1, &["mount", &pool, &mnt], words);
@@ -105,8 +105,10 @@ impl Sample {
 fn no_pool() -> Outcome {
     let lab = Lab::new();
     let (nothing, mnt) = (lab.text("nothing"), lab.text("mnt"));
-    for args in [&["status", &nothing][..], &["mount", &nothing, &mnt], &["save", &nothing, "/dev/null"]] {
-        lab.refused(1, args, &["no pool", &nothing, "conquest list"]);
+    for (code, args) in
+        [(2, &["status", &nothing][..]), (1, &["mount", &nothing, &mnt]), (1, &["save", &nothing, "/dev/null"])]
+    {
+        lab.refused(code, args, &["no pool", &nothing, "conquest list"]);
     }
     lab.refused(2, &["fsck", &nothing], &["no pool", &nothing]);
     lab.refused(1, &["restore", &lab.pool(), &nothing], &[&nothing]);
@@ -262,14 +264,14 @@ fn header_flips() -> Outcome {
         let mut region = sample.region.clone();
         region[COPIES[at % 2] + at] ^= 1 << (at % 8);
         sample.write_region(&region);
-        assert_eq!(sample.lab.run(&["status", &sample.lab.pool()]).code, 0, "byte {at} of one copy flipped");
+        assert_eq!(sample.lab.run(&["status", &sample.lab.pool(), "-v"]).code, 0, "byte {at} of one copy flipped");
         let mut region = sample.region.clone();
         COPIES.iter().for_each(|copy| region[copy + at] ^= 1 << (at % 8));
         sample.write_region(&region);
         if at % 16 == 0 {
             sample.refused(&["nvram"]);
         } else {
-            sample.lab.refused(1, &["status", &sample.lab.pool()], &["nvram"]);
+            sample.lab.refused(2, &["status", &sample.lab.pool()], &["nvram"]);
         }
     }
     sample.intact();
@@ -318,7 +320,7 @@ fn permission() -> Outcome {
     for (path, mode) in [("pool/nvram", 0o600), ("pool", 0o700)] {
         std::fs::set_permissions(lab.path(path), Permissions::from_mode(mode)).expect("chmod");
         for (code, args) in [
-            (1, &["status", &pool][..]),
+            (2, &["status", &pool][..]),
             (2, &["fsck", &pool]),
             (1, &["mount", &pool, &mnt]),
             (1, &["save", &pool, "/tmp/x"]),
@@ -624,7 +626,7 @@ fn memory_alone() -> Outcome {
     };
     lab.umount();
     bind_read_only();
-    let status = lab.run(&["status", &pool]);
+    let status = lab.run(&["status", &pool, "-v"]);
     assert!(
         status.code == 1 && status.out.contains("FAILED") && status.out.contains("nobody"),
         "{}{}",
@@ -659,7 +661,7 @@ fn memory_alone() -> Outcome {
         lab.refused(1, &["mount", &pool, &mnt], &["conquest save"]);
         lab.ok(&["save", &pool, &image]);
         restored(&image);
-        assert!(lab.output(&["status", &pool]).contains("nobody"));
+        assert!(lab.output(&["status", &pool, "-v"]).contains("nobody"));
         std::fs::write(&toml, &text).expect("write");
     }
     lab.mount();

@@ -112,7 +112,7 @@ fn usual() -> Outcome {
     assert_eq!(status["disks"][0]["path"], lab.text("pool/disk"));
     assert_eq!(status["disks"][0]["given"], false);
     assert_eq!(status["segments"]["size"], 4 << 20);
-    assert!(lab.output(&["status", &lab.pool()]).contains("disk "));
+    assert!(lab.output(&["status", &lab.pool(), "-v"]).contains("disk "));
     // Made anew, the pool has as much space again, not the rest of the one before.
     lab.ok(&["format", &lab.pool(), "--nvram", "64M", "--force"]);
     works(&lab);
@@ -210,7 +210,7 @@ fn grows() -> Outcome {
 fn status_tells() -> Outcome {
     let lab = Lab::new();
     lab.ok(&["format", &lab.pool(), "--nvram", "64M", "--disk", &format!("{}:256M", lab.text("disk"))]);
-    let empty = lab.output(&["status", &lab.pool()]);
+    let empty = lab.output(&["status", &lab.pool(), "-v"]);
     assert!(empty.contains("nothing; files beyond 1 MiB go to disk") && !empty.contains("objects"), "{empty}");
     let heap = lab.output(&["status", &lab.pool(), "--heap"]);
     assert!(heap.contains("\nobjects"), "{heap}");
@@ -223,12 +223,12 @@ fn status_tells() -> Outcome {
     assert_eq!(cache("dirty") + cache("clean"), 8 << 20, "{status}");
     assert!(cache("frozen") <= cache("dirty"));
     assert!(!status["heap"].as_array().expect("classes").is_empty());
-    assert!(lab.output(&["status", &lab.pool()]).contains("union cache    8 MiB"));
+    assert!(lab.output(&["status", &lab.pool(), "-v"]).contains("union cache    8 MiB"));
     lab.umount();
     let status = lab.status();
     assert_eq!(status["segments"]["live"], 8 << 20, "a pool with a backing writes everything when it is closed");
     assert_eq!((&status["cache"]["dirty"], &status["segments"]["promised"]), (&0.into(), &0.into()));
-    assert!(lab.output(&["status", &lab.pool()]).contains("on disk        8 MiB of "));
+    assert!(lab.output(&["status", &lab.pool(), "-v"]).contains("on disk        8 MiB of "));
     Ok(())
 }
 
@@ -238,7 +238,7 @@ fn thresholds() -> Outcome {
     let disk = format!("{}:256M", lab.text("disk"));
     lab.refused(2, &["format", &lab.pool(), "--threshold", "1K"], &["64 KiB to 1 TiB"]);
     lab.ok(&["format", &lab.pool(), "--nvram", "64M", "--disk", &disk, "--threshold", "256K"]);
-    assert!(lab.output(&["status", &lab.pool()]).contains("files beyond 256 KiB go to disk"));
+    assert!(lab.output(&["status", &lab.pool(), "-v"]).contains("files beyond 256 KiB go to disk"));
     lab.mount();
     let dir = lab.mnt().join("dir");
     fs::create_dir(&dir).expect("a directory");
@@ -524,7 +524,7 @@ fn missing() -> Outcome {
     fs::rename(&disk, &away).expect("away");
     let words = ["pool/disk is not there", "[[disk]]", "pool.toml"];
     lab.refused(1, &["mount", &lab.pool(), &lab.text("mnt")], &words);
-    let status = lab.output(&["status", &lab.pool()]);
+    let status = lab.output(&["status", &lab.pool(), "-v"]);
     assert!(status.contains("NOT USED") && status.contains("is not there"), "{status}");
     assert!(lab.ok(&["region", "list", &lab.pool()]).contains("NOT USED"));
     fs::rename(&away, &disk).expect("back");
@@ -663,7 +663,7 @@ fn deleted() -> Outcome {
     write("one", 1).expect("written");
     fs::remove_file(&disk).expect("deleted");
     let limit = std::time::Duration::from_secs(60);
-    crate::lab::wait_until(limit, "it is noticed", || lab.run(&["status", &pool]).out.contains("MISSING"));
+    crate::lab::wait_until(limit, "it is noticed", || lab.run(&["status", &pool, "-v"]).out.contains("MISSING"));
     let e = write("two", 2).expect_err("more than memory holds, and no disk that stays");
     assert_eq!(e.kind(), std::io::ErrorKind::StorageFull, "{e}");
     let log = fs::read_to_string(lab.path("pool/server.log")).expect("a log");

@@ -265,7 +265,7 @@ fn remount() -> Outcome {
     let status = pool.lab.status()["backing"].clone();
     assert_eq!((status["interval"].as_f64(), status["pool_interval"].as_f64()), (Some(0.05), Some(86_400.0)));
     lab::wait_until(Duration::from_secs(20), "it is committed", || pool.len("file") == Some(9));
-    let said = pool.lab.output(&["status", &mnt]);
+    let said = pool.lab.output(&["status", &mnt, "-v"]);
     assert!(said.contains("durability fsync, commits every 0.05 s") && said.contains("; every 0.05 s"), "{said}");
 
     let other = match pool.lab.status()["sessions"][0]["transport"].as_str() {
@@ -343,7 +343,7 @@ fn nonsense() -> Outcome {
     }
     assert!(!lab.path("new").exists());
     lab.ok(&["format", &new, "--nvram", "8M", "--rate", "1.5M/s"]);
-    assert!(lab.output(&["status", &new]).contains("at most 1.5 MiB a second"));
+    assert!(lab.output(&["status", &new, "-v"]).contains("at most 1.5 MiB a second"));
     assert!(lab.output(&["status", &new, "--json"]).contains("\"rate\": 1572864"));
     Ok(())
 }

@@ -145,8 +145,8 @@ fn no_tool() -> Outcome {
             }
         }
     }
-    let status = lab.run(&["status", &pools[4].to_string_lossy()]);
-    status.is_refusal(1, &["belongs to user 65534", "as that user"], "who looks");
+    let status = lab.run(&["status", &pools[4].to_string_lossy(), "-v"]);
+    status.is_refusal(2, &["belongs to user 65534", "as that user"], "who looks");
     Ok(())
 }
 
@@ -164,7 +164,7 @@ fn writable() -> Outcome {
         assert!(all_below(&pool) == before);
         fs::set_permissions(lab.path(path), fs::Permissions::from_mode(usual)).expect("chmod");
     }
-    lab.ok(&["status", &lab.pool()]);
+    lab.ok(&["status", &lab.pool(), "-v"]);
     Ok(())
 }
 
@@ -182,8 +182,8 @@ fn media() -> Outcome {
     fs::File::create(lab.path("disk")).and_then(|disk| disk.set_len(32 << 20)).expect("a disk");
     lab.ok(&["format", &lab.pool(), "--nvram", "16M", "--disk", &lab.text("disk")]);
     chown(lab.path("disk"), Some(USER), Some(USER)).expect("chown");
-    for args in [["status", &lab.pool()], ["destroy", &lab.pool()], ["release", &lab.pool()]] {
-        lab.run(&args).is_refusal(1, &["belongs to user 65534"], "what it names");
+    for (code, verb) in [(2, "status"), (1, "destroy"), (1, "release")] {
+        lab.run(&[verb, &lab.pool()]).is_refusal(code, &["belongs to user 65534"], "what it names");
     }
     chown(lab.path("disk"), Some(0), Some(0)).expect("chown");
     lab.ok(&["destroy", &lab.pool()]);

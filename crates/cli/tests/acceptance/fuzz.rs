@@ -64,7 +64,7 @@ fn flips() -> Outcome {
     for n in 0..number("CONQUEST_FLIPS", 150) {
         std::fs::write(lab.nvram(), damage(&region, &used, &mut rng)).expect("write");
         let found = lab.run(&["fsck", &lab.pool(), "--json"]).code;
-        lab.run(&["status", &lab.pool()]);
+        lab.run(&["status", &lab.pool(), "-v"]);
         match found {
             0 => clean += 1,
             2 => refused += 1,

@@ -78,7 +78,7 @@ fn one_of_three() -> Outcome {
     }
     let (second, saved) = (lab.text("second"), lab.text("saved"));
     let forced = ["region", "remove", &pool, "1", "--force", "--dry-run"];
-    let commands = [&["status", &pool][..], &["region", "list", &pool], &["fsck", &pool], &["mount", &pool, &second]];
+    let commands = [&["status", &pool, "-v"][..], &["region", "list", &pool], &["fsck", &pool], &["mount", &pool, &second]];
     for args in commands.into_iter().chain([&["region", "check", &pool, "1"][..], &forced, &["save", &pool, &saved]]) {
         let ran = within(&args.join(" "), || lab.run(args));
         if ["status", "list", "fsck"].iter().any(|word| args[..2].contains(word)) {
@@ -136,7 +136,7 @@ fn redundant(layout: &str, count: u64) -> Outcome {
     disks[1].set("hang=1");
     within("writing without it", || write(&two, 2, 24 * MIB));
     within("reading without it", || assert!(holds(&one, 1, 24 * MIB) && holds(&two, 2, 24 * MIB)));
-    for args in [&["status", &pool][..], &["region", "list", &pool]] {
+    for args in [&["status", &pool, "-v"][..], &["region", "list", &pool]] {
         let output = within(args[0], || lab.ok(args));
         assert!(output.contains(&disks[1].path()) && output.contains("DEGRADED"), "{output}");
     }

@@ -119,12 +119,12 @@ fn released() -> Outcome {
     let before = all_of(&lab.path("pool"), &uuid);
     look(&lab, 0);
     assert!(all_of(&lab.path("pool"), &uuid) == before);
-    let status = lab.ok(&["status", &lab.pool()]);
+    let status = lab.ok(&["status", &lab.pool(), "-v"]);
     assert!(status.contains("given back") && status.contains("nobody"), "{status}");
     let checked = lab.check();
     assert_eq!((&checked["inodes"], &checked["clean"]), (&2.into(), &true.into()));
     fs::write(lab.path("pool/image"), "no image").expect("written");
-    assert_eq!(lab.run(&["status", &lab.pool()]).code, 1);
+    assert_eq!(lab.run(&["status", &lab.pool(), "-v"]).code, 1);
     assert_eq!(lab.run(&["fsck", &lab.pool()]).code, 2);
     Ok(())
 }
@@ -157,17 +157,26 @@ fn another() -> Outcome {
     let lab = Lab::new();
     lab.ok(&["format", &lab.pool(), "--nvram", "16M", "--disk", &format!("{}:32M", lab.text("disk"))]);
     lab.mount();
-    for args in [&["status", &lab.pool()][..], &["region", "list", &lab.pool()], &["fsck", &lab.pool()]] {
+    for args in [["region", "list", &lab.pool()].as_slice(), &["fsck", &lab.pool()]] {
         let ran = lab.run_as(&NOBODY, args);
         assert!(ran.code > 0 && ran.err.contains("ermission denied"), "{args:?}: {}{}", ran.out, ran.err);
         assert!(!ran.out.contains("NOT USED"), "{}", ran.out);
     }
     let listed = lab.run_as(&NOBODY, &["list"]).out;
     let line = |what: &str| listed.lines().find(|line| line.contains(what)).unwrap_or_default().to_string();
-    assert!(line(&lab.pool()).contains("only its owner and root") && !line(&lab.pool()).contains("0 B"), "{listed}");
+    // Its mount tells how it is.
+    assert!(line(&lab.pool()).contains(" ok ") && line(&lab.pool()).contains(&lab.text("mnt")), "{listed}");
+    for dir in [lab.pool(), lab.text("mnt")] {
+        let ran = lab.run_as(&NOBODY, &["status", &dir]);
+        assert!(ran.code == 0 && ran.out.contains("  ok  rw at "), "{}{}", ran.out, ran.err);
+    }
     let memory = line(&uuid_of(&lab).replace('-', ""));
     assert!(memory.contains("user 0, who alone") && !memory.contains("destroy"), "{listed}");
     lab.umount();
+    let listed = lab.run_as(&NOBODY, &["list"]).out;
+    assert!(!listed.contains("  ok  "), "{listed}");
+    let ran = lab.run_as(&NOBODY, &["status", &lab.pool()]);
+    assert!(ran.code == 2 && ran.err.contains("ermission denied"), "{}{}", ran.out, ran.err);
     // Root also sees the owner of another user's pool.
     fs::create_dir(lab.path("home")).expect("mkdir");
     chown(lab.path("home"), Some(USER), Some(USER)).expect("chown");
@@ -176,7 +185,7 @@ fn another() -> Outcome {
     assert_eq!(made.code, 0, "{}", made.err);
     let listed = lab.ok(&["list"]);
     assert!(listed.contains("user 65534, who alone"), "{listed}");
-    lab.refused(1, &["status", &theirs], &["belongs to user 65534"]);
+    lab.refused(2, &["status", &theirs], &["belongs to user 65534"]);
     let destroyed = lab.run_as(&NOBODY, &["destroy", &theirs]);
     assert_eq!(destroyed.code, 0, "{}", destroyed.err);
     Ok(())
@@ -187,15 +196,32 @@ fn failed() -> Outcome {
     let lab = Lab::new();
     lab.ok(&["format", &lab.pool(), "--nvram", "16M", "--disk", &format!("{}:32M", lab.text("disk"))]);
     lab.mount();
-    assert_eq!(lab.run(&["status", &lab.pool()]).code, 0);
+    // The verdict is the first line, what is wrong comes next, and all of it fits on a screen.
+    let verdict = |ran: &lab::Ran, health: &str| {
+        let first = ran.out.lines().next().unwrap_or_default();
+        assert!(first.starts_with(&format!("{}  {health}  ", lab.pool())), "{}{}", ran.out, ran.err);
+        assert!(ran.out.lines().count() <= 15, "{}", ran.out);
+        let wrong = ran.out.lines().nth(1).unwrap_or_default();
+        assert!((ran.code, wrong.starts_with("! ")) == (i32::from(health != "ok"), health != "ok"), "{}", ran.out);
+    };
+    let listed = || {
+        let text = lab.ok(&["list"]);
+        text.lines().find(|line| line.starts_with(&lab.pool())).map(String::from).unwrap_or_default()
+    };
+    verdict(&lab.run(&["status", &lab.pool()]), "ok");
+    assert!(listed().contains("  ok  ") && listed().contains(" % "), "{}", listed());
     lab.kill9();
     let ran = lab.run(&["status", &lab.pool()]);
-    assert!(ran.code == 1 && ran.out.contains("its server is gone"), "{}", ran.out);
+    verdict(&ran, "DEAD");
+    assert!(ran.out.contains("its server is gone"), "{}", ran.out);
+    assert!(listed().contains("  DEAD  "), "{}", listed());
+    assert_eq!(lab.status()["health"], "dead");
     lab.mount();
-    assert_eq!(lab.run(&["status", &lab.pool()]).code, 0);
+    verdict(&lab.run(&["status", &lab.pool()]), "ok");
     lab.umount();
     fs::rename(lab.path("disk"), lab.path("away")).expect("renamed");
-    let ran = lab.run(&["status", &lab.pool()]);
+    verdict(&lab.run(&["status", &lab.pool()]), "DEGRADED");
+    let ran = lab.run(&["status", &lab.pool(), "-v"]);
     assert!(ran.code == 1 && ran.out.contains("NOT USED"), "{}", ran.out);
     fs::rename(lab.path("away"), lab.path("disk")).expect("renamed");
     let report = lab.ok(&["fsck", &lab.pool()]);
@@ -226,7 +252,7 @@ fn advice() -> Outcome {
                 "--mirror",
                 &dir,
             ]);
-            lab.ok(&["status", &lab.text("second")]);
+            lab.ok(&["status", &lab.text("second"), "-v"]);
             lab.ok(&["mount", &lab.text("second"), &lab.text("mnt")]);
             lab.umount();
         }
@@ -315,7 +341,7 @@ fn tasks() -> Outcome {
     }
     let runs = |status: &Value| task(status, "commit")["runs"].as_u64().expect("a number");
     lab::wait_until(Duration::from_secs(30), "commits are looked at", || runs(&lab.status()) > runs(&status));
-    let text = lab.ok(&["status", &lab.pool()]);
+    let text = lab.ok(&["status", &lab.pool(), "-v"]);
     for name in names {
         let line = text.lines().find(|line| line.starts_with(&format!("  {name} ")));
         let line = line.unwrap_or_else(|| panic!("no {name}: {text}"));
@@ -327,7 +353,7 @@ fn tasks() -> Outcome {
     let how = conquest::OpenOptions { read_only: true, commit_interval: Some(interval), ..Default::default() };
     let reader = conquest::Pool::open(Path::new(&lab.pool()), &how).expect("it can be read");
     lab.kill9();
-    let text = lab.output(&["status", &lab.pool()]);
+    let text = lab.output(&["status", &lab.pool(), "-v"]);
     assert!(text.contains("GONE without closing the pool") && text.contains("its server is gone"), "{text}");
     lab.mount();
     lab.kill9();

@@ -591,7 +591,7 @@ fn unprivileged() -> Outcome {
     assert_eq!(said, "mine\n65534\n");
     // The server is asked, because the kernel would refuse.
     as_nobody(&["mount", &pool, &dir, "-o", "remount,durability=strict,commit=7"]);
-    let status = lab.run_as(&NOBODY, &["status", &dir]).out;
+    let status = lab.run_as(&NOBODY, &["status", &dir, "-v"]).out;
     assert!(status.contains("durability strict, commits every 7 s"), "{status}");
     let refused = lab.run_as(&NOBODY, &["mount", &pool, &dir, "-o", "remount,noatime,commit=8"]);
     assert!(refused.code == 1 && refused.err.contains("not permitted"), "{}{}", refused.out, refused.err);
@@ -629,7 +629,7 @@ fn memory_deleted() -> Outcome {
             std::fs::remove_file(file).expect("delete");
         }
         std::fs::write(lab.mnt().join(format!("after{round}")), "all the same").expect("write");
-        lab.refused(1, &["status", &lab.pool()], &["processes work on the pool", "deleted"]);
+        lab.refused(2, &["status", &lab.pool()], &["processes work on the pool", "deleted"]);
         lab.umount();
         lab.mount();
         assert_eq!(std::fs::read(lab.mnt().join(format!("after{round}"))).expect("read"), b"all the same");

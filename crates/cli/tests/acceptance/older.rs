@@ -43,7 +43,7 @@ fn write(lab: &Lab, name: &str, seed: u64, len: usize) {
         file.write_all(&rng::Rng::new(seed).bytes(len))?;
         file.sync_all()
     });
-    written.unwrap_or_else(|e| panic!("{name}: {e}\n{}", lab.output(&["status", &lab.pool()])));
+    written.unwrap_or_else(|e| panic!("{name}: {e}\n{}", lab.output(&["status", &lab.pool(), "-v"])));
 }
 
 /// Removes the file, and reuses its segments for others.

@@ -80,7 +80,7 @@ fn second_place() -> Outcome {
     lab.ok(&["mount", &pool, &second, "-o", "ro,nosuid,noexec"]);
     assert_eq!((lab.server(), servers(&lab)), (server, 1), "no server was started");
     assert_eq!(dirs(&lab), [mnt.clone(), second.clone()]);
-    let said = lab.output(&["status", &second]);
+    let said = lab.output(&["status", &second, "-v"]);
     assert!(said.contains(&mnt) && said.contains(&format!("{second} (ro,nosuid,noexec,")), "{said}");
     assert!(flags_at(&lab, "mnt").starts_with("rw,") && !flags_at(&lab, "mnt").contains("nosuid"));
     assert_eq!(std::fs::read(lab.path("second/f")).expect("read"), b"here");
@@ -221,7 +221,7 @@ fn up_again() -> Outcome {
     lab.mount_with("nosuid");
     lab.ok(&["mount", &pool, &second, "-o", "ro"]);
     lab.kill9();
-    let said = lab.output(&["status", &pool]);
+    let said = lab.output(&["status", &pool, "-v"]);
     assert_eq!(said.matches("its server is gone").count(), 2, "{said}");
     let said = lab.ok(&["up", "--pool", &pool]);
     assert!(said.contains(&format!("at {mnt}")) && said.contains(&format!("mounted again: {second}")), "{said}");

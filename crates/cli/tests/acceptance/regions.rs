@@ -86,7 +86,7 @@ fn stripe() -> Outcome {
     );
     let listed = lab.ok(&["region", "list", &lab.pool()]);
     assert!(listed.contains("region 0, stripe of 2 disks, chunks of 128 KiB, 508 MiB, can lose none"), "{listed}");
-    assert!(lab.output(&["status", &lab.pool()]).contains("stripe of 2 disks"));
+    assert!(lab.output(&["status", &lab.pool(), "-v"]).contains("stripe of 2 disks"));
     // Without any one of them all content is lost: the pool waits for it.
     let kept = away(&lab.path("b"));
     lab.refused(1, &["mount", &lab.pool(), &lab.text("mnt")], &["/b is not there", "attach it", "pool.toml"]);
@@ -109,7 +109,7 @@ fn mirror() -> Outcome {
     assert_eq!(states(&lab), ["whole", "whole"]);
     let stale = away(&lab.path("b"));
     // A command that only looks changes nothing: the disk can return.
-    let shown = lab.output(&["status", &lab.pool()]);
+    let shown = lab.output(&["status", &lab.pool(), "-v"]);
     assert!(shown.contains("DEGRADED") && shown.matches("b is not there").count() == 1, "{shown}");
     assert_eq!(states(&lab), ["whole", "missing"]);
     fs::rename(&stale, lab.path("b")).expect("back");
@@ -120,7 +120,7 @@ fn mirror() -> Outcome {
     assert!(said.contains("b is not there") && said.contains("conquest region replace"), "{said}");
     assert!(fs::read(lab.mnt().join("file")).expect("read") == rng::Rng::new(1).bytes(SIZE));
     write_seeded(&lab.mnt().join("later"), 2, 20 << 20);
-    let shown = lab.output(&["status", &lab.text("mnt")]);
+    let shown = lab.output(&["status", &lab.text("mnt"), "-v"]);
     assert!(shown.matches("b is not there").count() == 1 && shown.contains("can lose none"), "{shown}");
     lab.umount();
 

@@ -142,7 +142,7 @@ fn mirrored() -> Outcome {
         let kept = away(&lab.path(lost));
         lab.ok(&["mount", &lab.pool(), &lab.text("mnt")]);
         hold(&lab, &[("safe/one", 1), ("safe/two", 2)]);
-        let status = lab.output(&["status", &lab.pool()]);
+        let status = lab.output(&["status", &lab.pool(), "-v"]);
         assert!(status.contains("is MISSING, since"), "{status}");
         write(&lab, "safe/new", 4);
         holds(&lab, "safe/new", 4);
@@ -153,7 +153,7 @@ fn mirrored() -> Outcome {
         lab.mount();
         hold(&lab, &[("safe/one", 1), ("safe/two", 2), ("plain", 3), ("safe/new", 4)]);
         fs::remove_file(file(&lab, "safe/new")).expect("removed");
-        let status = lab.output(&["status", &lab.pool()]);
+        let status = lab.output(&["status", &lab.pool(), "-v"]);
         assert!(!status.contains("MISSING"), "{status}");
         lab.umount();
         lab.check();
@@ -167,13 +167,13 @@ fn lost_while_mounted() -> Outcome {
     lab.ok(&["redundancy", "set", "mirror", &lab.text("mnt")]);
     write(&lab, "one", 1);
     let kept = away(&lab.path("d1"));
-    wait_until(PATIENCE, "it is noticed", || lab.output(&["status", &lab.pool()]).contains("is MISSING"));
+    wait_until(PATIENCE, "it is noticed", || lab.output(&["status", &lab.pool(), "-v"]).contains("is MISSING"));
     write(&lab, "two", 2);
     holds(&lab, "one", 1);
     becomes_on_disks(&lab, "one", "mirror:2");
     becomes_on_disks(&lab, "two", "mirror:2");
     fs::rename(kept, lab.path("d1")).expect("back");
-    wait_until(PATIENCE, "it is taken back", || !lab.output(&["status", &lab.pool()]).contains("MISSING"));
+    wait_until(PATIENCE, "it is taken back", || !lab.output(&["status", &lab.pool(), "-v"]).contains("MISSING"));
     write(&lab, "three", 3);
     hold_anew(&lab, &[("one", 1), ("two", 2), ("three", 3)]);
     lab.umount();
@@ -245,7 +245,7 @@ fn forced() -> Outcome {
     let lost = lost.as_array().expect("a list").clone();
     assert!(!lost.is_empty() && lost.iter().all(|one| one["path"] == "/plain"), "{lost:?}");
     // Nothing was changed: the disk is still missing.
-    assert!(lab.output(&["status", &lab.pool()]).contains("is MISSING"));
+    assert!(lab.output(&["status", &lab.pool(), "-v"]).contains("is MISSING"));
     let printed = lab.ok(&["region", "remove", &lab.pool(), &lab.text("d1"), "--force"]);
     assert!(printed.contains("/plain: bytes ") && printed.contains("of 1 files are lost"), "{printed}");
     holds(&lab, "safe", 2);
@@ -281,7 +281,7 @@ fn forced() -> Outcome {
     holds(&lab, "plain", 3);
     lab.umount();
     lab.mount();
-    assert!(!lab.output(&["status", &lab.pool()]).contains("MISSING"));
+    assert!(!lab.output(&["status", &lab.pool(), "-v"]).contains("MISSING"));
     holds(&lab, "safe", 2);
     lab.umount();
     lab.check();
@@ -460,10 +460,10 @@ fn scrub() -> Outcome {
         assert_eq!(one["repaired"], one["path"] == "/safe", "{one}");
         assert_eq!(one["region"], 0, "{one}");
     }
-    let printed = lab.output(&["status", &lab.pool()]);
+    let printed = lab.output(&["status", &lab.pool(), "-v"]);
     assert!(!damage.is_empty() && printed.contains("damage"), "{printed}");
     lab.ok(&["scrub", &lab.pool(), "--forget"]);
-    assert!(!lab.output(&["status", &lab.pool()]).contains("damage"));
+    assert!(!lab.output(&["status", &lab.pool(), "-v"]).contains("damage"));
     lab.mount();
     holds(&lab, "safe", 2);
     becomes(&lab, "safe", "mirror:2");
@@ -502,7 +502,7 @@ fn saved() -> Outcome {
     fs::remove_file(file(&lab, "plain")).expect("removed");
     write(&lab, "late", 2);
     let kept = away(&lab.path("d1"));
-    wait_until(PATIENCE, "it is noticed", || lab.output(&["status", &lab.pool()]).contains("is MISSING"));
+    wait_until(PATIENCE, "it is noticed", || lab.output(&["status", &lab.pool(), "-v"]).contains("is MISSING"));
     holds(&lab, "late", 2);
     wait_until(PATIENCE, "what memory has is written elsewhere", || {
         let printed = lab.run(&["region", "remove", &lab.pool(), "1", "--force", "--dry-run"]);
@@ -554,7 +554,7 @@ fn domains() -> Outcome {
     lab.ok(&["redundancy", "set", "mirror", &lab.text("mnt")]);
     write(&lab, "safe", 1);
     lab.umount();
-    let printed = lab.output(&["status", &lab.pool()]);
+    let printed = lab.output(&["status", &lab.pool(), "-v"]);
     assert!(printed.contains("shelf: region 0") && printed.contains("shelf: region 1"), "{printed}");
     // Both disks may be removed: they never held two replicas of a file.
     let kept = away(&lab.path("d2"));

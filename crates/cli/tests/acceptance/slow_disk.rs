@@ -185,7 +185,7 @@ fn stutters() -> Outcome {
         let said = lab.ok(&["region", "list", &lab.pool()]);
         assert!(said.contains("STUTTERS since") && said.contains("MB/s where it used to deliver"), "{said}");
         assert!(said.contains("region 1: sitting out new content since"), "{said}");
-        let said = lab.output(&["status", &lab.pool()]);
+        let said = lab.output(&["status", &lab.pool(), "-v"]);
         assert!(said.contains("sitting out new content since"), "{said}");
 
         // Writes go elsewhere, except for a segment now and then.

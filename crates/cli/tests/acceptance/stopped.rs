@@ -105,7 +105,7 @@ fn said() -> Outcome {
             (1, vec!["mount", &pool, "link/", "-o", "remount,commit=1"]),
             (1, vec!["up", "--pool", &pool, &mnt]),
             (1, vec!["up", "--pool", &pool]),
-            (1, vec!["status", "mnt/dir"]),
+            (2, vec!["status", "mnt/dir"]),
             (2, vec!["fsck", "mnt/dir"]),
             (1, vec!["save", &pool, "mnt/dir/image"]),
         ];
@@ -171,7 +171,7 @@ fn locked() -> Outcome {
     flock(&lock, FlockOperation::LockExclusive).expect("lock");
     {
         let _stop = Stop::new(server);
-        refused(&lab, 1, &["status", "pool"], &words);
+        refused(&lab, 2, &["status", "pool"], &words);
         refused(&lab, 2, &["fsck", "pool"], &words);
         refused(&lab, 1, &["save", "pool", "image"], &words);
     }

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::buckets;
 use super::store::{Store, OF_LATENCY};
 
 /// Bytes and seconds of work: those of one horizon ago count 1/e of new ones.
@@ -37,7 +38,7 @@ impl Average {
     }
 }
 
-/// Buckets, by quarters of a power of two of microseconds; behind them, the number of requests in all of them.
+/// [Buckets](buckets); behind them, the number of requests in all of them.
 const BUCKETS: usize = OF_LATENCY - 1;
 /// Requests after which older ones weigh half.
 const WINDOW: u64 = 4096;
@@ -50,9 +51,7 @@ pub struct Latency<'s> {
 
 impl Latency<'_> {
     pub fn add(&self, took: Duration) {
-        let micros = (took.as_nanos() as f64 / 1000.0).max(1.0);
-        let bucket = (libm::log2(micros) * 4.0) as usize;
-        self.store.add(self.at + bucket.min(BUCKETS - 1), 1);
+        self.store.add(self.at + buckets::of(took, BUCKETS), 1);
         self.store.add(self.at + BUCKETS, 1);
     }
 
@@ -72,16 +71,6 @@ impl Latency<'_> {
 
     /// The time within which this share of the requests was answered, to a fifth.
     pub fn within(&self, share: f64) -> Duration {
-        let counts = || (self.at..self.at + BUCKETS).map(|n| self.store.get(n));
-        let wanted = (counts().sum::<u64>() as f64 * share).ceil() as u64;
-        let mut sum = 0;
-        let reached = |count| {
-            sum += count;
-            sum >= wanted
-        };
-        match counts().position(reached).filter(|_| wanted > 0) {
-            Some(place) => Duration::from_nanos((libm::exp2((place + 1) as f64 / 4.0) * 1000.0) as u64),
-            None => Duration::ZERO,
-        }
+        buckets::within((self.at..self.at + BUCKETS).map(|n| self.store.get(n)), share)
     }
 }

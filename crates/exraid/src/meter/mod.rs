@@ -5,6 +5,7 @@
 //! | `store` | the words that hold all of it, of one process or of all that share a region |
 //! | [`shared`] | the words that all processes of a region share |
 //! | `average` | averages, and latencies |
+//! | [`buckets`] | times in buckets |
 //! | [`stutter`] | a disk that slows down, distinguished from one with many requests |
 //!
 //! *Speed* is bytes per second of work, the time with a request under way. So a disk that idles is not slow, and one
@@ -12,6 +13,7 @@
 //! of new ones. Bytes count when their request ends.
 
 mod average;
+pub mod buckets;
 pub mod shared;
 mod store;
 pub mod stutter;

@@ -55,6 +55,7 @@ impl Fs {
     fn fact(&self, ino: Ino, fact: Fact) -> Result<Vec<u8>> {
         Ok(match fact {
             Fact::Usage => self.usage(ino)?.to_string().into(),
+            Fact::Status | Fact::Operations => return Err(Errno::NODATA.into()),
             Fact::Regions => match self.union() {
                 Some(union) => union.log().most_replicas(self.session())?.to_string().into(),
                 None => b"0".into(),
