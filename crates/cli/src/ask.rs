@@ -1,6 +1,8 @@
 //! Asks the server of a mount: any user may, and nothing of the pool is opened.
 
+use std::io::{Read, Write};
 use std::path::Path;
+use std::process::{Command, Stdio};
 use std::sync::mpsc;
 use std::time::Duration;
 
@@ -9,9 +11,9 @@ use conquest::operations::{self, Operations};
 use rustix::io::Errno;
 use serde::de::DeserializeOwned;
 
-use crate::failure::{Failure, Result};
-use crate::locate;
+use crate::failure::{Context, Failure, Result};
 use crate::mounts::{self, Mounted};
+use crate::{locate, stopped_processes};
 
 /// Bytes that the value of an attribute has at most.
 const VALUE: usize = 64 << 10;
@@ -71,17 +73,46 @@ fn ask<T: DeserializeOwned>(mounted: &Mounted, attribute: &'static str) -> Asked
     if mounted.owner.is_none_or(|owner| owner != 0 && owner != rustix::process::geteuid().as_raw()) {
         return Asked::Unknown;
     }
+    if stopped_processes::refuse(mounted).is_err() {
+        return Asked::Silent;
+    }
+    let mut command = Command::new("/proc/self/exe");
+    command
+        .args(["ask", attribute])
+        .arg(&mounted.dir)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null());
+    let Ok(mut child) = command.spawn() else { return Asked::Unknown };
     let (sender, answer) = mpsc::channel();
-    let dir = mounted.dir.clone();
-    // It stays behind if there is no answer.
-    std::thread::spawn(move || {
-        let mut value = vec![0; VALUE];
-        sender.send(rustix::fs::getxattr(&dir, attribute, &mut value[..]).map(|len| value[..len].to_vec()))
-    });
-    match answer.recv_timeout(PATIENCE) {
-        Ok(Ok(value)) => serde_json::from_slice(&value).map_or(Asked::Unknown, Asked::Told),
-        Ok(Err(Errno::NOTCONN | Errno::CONNABORTED)) => Asked::Dead,
-        Ok(Err(_)) => Asked::Unknown,
-        Err(_) => Asked::Silent,
+    if let Some(mut out) = child.stdout.take() {
+        std::thread::spawn(move || {
+            let mut value = Vec::new();
+            sender.send(out.read_to_end(&mut value).map(|_| value))
+        });
+    }
+    let Ok(answer) = answer.recv_timeout(PATIENCE) else {
+        _ = child.kill();
+        return Asked::Silent;
+    };
+    let code = child.wait().ok().and_then(|status| status.code());
+    match (code, answer) {
+        (Some(0), Ok(value)) => serde_json::from_slice(&value).map_or(Asked::Unknown, Asked::Told),
+        (Some(code), _) if code == i32::from(GONE) => Asked::Dead,
+        _ => Asked::Unknown,
+    }
+}
+
+/// The exit status of the process that asks if the server is gone.
+const GONE: u8 = 3;
+
+/// What the process does that asks: a call to a server that does not answer cannot be interrupted, so it is made by a process that nobody
+/// waits for.
+pub fn print(attribute: &str, dir: &Path) -> Result<()> {
+    let mut value = vec![0; VALUE];
+    match rustix::fs::getxattr(dir, attribute, &mut value[..]) {
+        Ok(len) => std::io::stdout().write_all(&value[..len]).context(|| "cannot write the answer".into()),
+        Err(e @ (Errno::NOTCONN | Errno::CONNABORTED)) => Err(Failure::new(e.to_string()).with_status(GONE)),
+        Err(e) => Err(Failure::new(format!("{}: {e}", dir.display()))),
     }
 }

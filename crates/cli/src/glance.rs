@@ -6,9 +6,7 @@ use std::path::Path;
 
 use conquest::brief::{Brief, Copy, Room};
 use conquest::health::{self, Finding, Health};
-use conquest::{
-    Looked, MemberStatus, PerformanceStatus, Pool, RegionStatus, Released, SessionStatus, Status,
-};
+use conquest::{Looked, MemberStatus, PerformanceStatus, Pool, RegionStatus, Released, SessionStatus, Status};
 use report::cells::align;
 use serde::Serialize;
 
@@ -122,7 +120,9 @@ pub fn of(s: &Status, places: &[Place], findings: &[Finding]) -> String {
 
 pub fn of_released(r: &Released, places: &[Place], findings: &[Finding]) -> String {
     let mut out = verdict(&r.pool.display().to_string(), findings, &used_by(places, &[]), &r.medium.to_string());
-    out.push_str("memory  none: it was given back, or lost with the machine; mounting the pool makes it from the copy on disk\n");
+    out.push_str(
+        "memory  none: it was given back, or lost with the machine; mounting the pool makes it from the copy on disk\n",
+    );
     table(&mut out, &r.regions);
     out
 }
@@ -243,7 +243,10 @@ fn table(out: &mut String, regions: &[RegionStatus]) {
 }
 
 fn is_well(region: &RegionStatus) -> bool {
-    region.problem.is_none() && region.tolerated.is_some() && !region.is_degraded() && region.performance.stutter.is_none()
+    region.problem.is_none()
+        && region.tolerated.is_some()
+        && !region.is_degraded()
+        && region.performance.stutter.is_none()
 }
 
 fn state(region: &RegionStatus) -> &'static str {

@@ -7,6 +7,7 @@ use rustix::io::Errno;
 
 use crate::abi::{fattr, GetxattrIn, GetxattrOut, InHeader, SetattrIn, SetxattrIn, SETXATTR_ACL_KILL_SGID};
 use crate::convert::{attr_out, errno, is_bare, set_attr, statx_out};
+use crate::data::BRIEF;
 use crate::process::{self, Process};
 use crate::request::{Answer, Request};
 use crate::server::{caller, is_refused, Server};
@@ -132,7 +133,7 @@ impl Server {
     pub(crate) fn getxattr(&self, req: &mut Request) -> Answer {
         let args: GetxattrIn = req.args()?;
         let name = req.name()?;
-        if name == conquest::brief::ATTRIBUTE.as_bytes() {
+        if name == BRIEF {
             let brief = self.pool.brief().map_err(errno)?;
             return reply_value(req, &serde_json::to_vec(&brief).map_err(|_| Errno::IO)?, args.size);
         }

@@ -26,6 +26,9 @@ const PAGE: u64 = 4096;
 /// Allocating, copying or cutting off more bytes of a file than this is a long request, which a worker serves.
 const LONG: u64 = 1 << 20;
 
+/// Reads files of the pool, and waits for locks.
+pub(crate) const BRIEF: &[u8] = conquest::brief::ATTRIBUTE.as_bytes();
+
 const SEEK_DATA: u32 = 3;
 const SEEK_HOLE: u32 = 4;
 
@@ -36,6 +39,7 @@ impl Server {
         let ino = req.head.nodeid;
         match Opcode::from_code(req.head.opcode) {
             Some(Opcode::Write) => busy(ino),
+            Some(Opcode::Getxattr) => req.name().is_ok_and(|name| name == BRIEF),
             Some(Opcode::Fallocate) => busy(ino) || req.args::<FallocateIn>().is_ok_and(|args| args.length > LONG),
             Some(Opcode::CopyFileRange | Opcode::CopyFileRange64) => {
                 req.args::<CopyFileRangeIn>().is_ok_and(|args| busy(args.nodeid_out) || args.len > LONG)

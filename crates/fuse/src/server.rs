@@ -26,7 +26,7 @@ use crate::workers::Workers;
 
 /// The server of requests; all threads share it, and none changes it.
 pub struct Server {
-    pool: Arc<Pool>,
+    pub(crate) pool: Arc<Pool>,
     /// An operation that has returned is durable: the kernel need not ask for more.
     durable: bool,
     has_xattrs: bool,

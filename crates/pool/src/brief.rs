@@ -118,11 +118,11 @@ impl Status {
 }
 
 impl Pool {
-    /// The same as [`Status::brief`], without a look at each object and file.
+    /// The same as [`Status::brief`], without a look at each object, file and label.
     pub fn brief(&self) -> Result<Brief> {
         let (session, runtime) = (self.fs.session(), self.fs.session().runtime());
         let (backing, work) = (self.backing_status()?, self.disk_work()?);
-        let DisksStatus { disks, regions } = self.disks_status();
+        let DisksStatus { disks, regions } = self.known_disks(false);
         let sessions: Vec<_> = self.sessions().into_iter().map(|(_, session)| session).collect();
         let facts = Facts {
             pool: &self.dir,

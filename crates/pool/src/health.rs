@@ -179,7 +179,7 @@ fn of_backing(backing: &BackingStatus, medium: MediumKind, is_used: bool) -> Vec
         find(health, format!("the copy on disk takes no more writes: {why}"));
     } else if let (Some(why), 0) = (&backing.damage, backing.made_anew) {
         find(Health::Recovering, format!("the copy is being made anew from memory: {why}"));
-    } else if is_used && backing.pending > 0 && backing.age > LATE * backing.interval + GRACE {
+    } else if is_used && backing.as_of > 0.0 && backing.pending > 0 && backing.age > LATE * backing.interval + GRACE {
         let (age, interval) = (backing.age, backing.interval);
         find(Health::CopyLate, format!("the copy is {age:.0} s old, and is to be {interval} s at most"));
     }
@@ -203,7 +203,11 @@ fn of_disks(pool: &Path, regions: &[RegionStatus], disks: &[DiskStatus]) -> Vec<
             found.push(Finding { health: Health::Degraded, what, remedy: None });
         } else if region.tolerated.is_none() {
             let what = format!("region {number} has lost content: too many of its disks are missing");
-            found.push(Finding { health: Health::Lost, what, remedy: Some(format!("conquest fsck {}", pool.display())) });
+            found.push(Finding {
+                health: Health::Lost,
+                what,
+                remedy: Some(format!("conquest fsck {}", pool.display())),
+            });
         }
         if region.members.len() > 1 {
             let members = region.members.iter().enumerate();
@@ -238,8 +242,7 @@ fn of_member(pool: &Path, region: &RegionStatus, role: usize, member: &MemberSta
         "out" => ("missed something and is not used", replace),
         _ => ("is missing", format!("{replace} NEW")),
     };
-    let why = member.problem.as_ref().map(|why| format!(" ({why})")).unwrap_or_default();
-    Some(Finding { health: Health::Degraded, what: format!("disk {number} {path} {is}{why}"), remedy: Some(remedy) })
+    Some(Finding { health: Health::Degraded, what: format!("disk {number} {path} {is}"), remedy: Some(remedy) })
 }
 
 fn of_work(pool: &Path, work: &WorkStatus) -> Vec<Finding> {
@@ -274,7 +277,9 @@ fn of_fenced(pool: &str, out: &OutOfUse) -> Finding {
             (Health::Degraded, "does not answer, and what only it has is waited for", Some(remedy))
         }
         _ => {
-            let remedy = format!("conquest region remove {pool} {region}, or to use it again: conquest region readmit {pool} {region}");
+            let remedy = format!(
+                "conquest region remove {pool} {region}, or to use it again: conquest region readmit {pool} {region}"
+            );
             (Health::Degraded, "has failed and takes nothing", Some(remedy))
         }
     };

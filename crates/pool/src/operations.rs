@@ -3,8 +3,8 @@
 
 use std::time::Duration;
 
-pub use exraid::meter::buckets::end;
 use exraid::meter::buckets;
+pub use exraid::meter::buckets::end;
 use serde::{Deserialize, Serialize};
 
 /// Its value is [`Operations`] as JSON. It cannot be set, and lists of attributes do not have it.
@@ -105,7 +105,12 @@ mod tests {
     fn of(seconds: f64, latencies: &[(usize, u64)]) -> Operations {
         let requests = latencies.iter().map(|(_, n)| n).sum();
         let kind = Kind { name: "read".into(), requests, bytes: 4096 * requests, ..Kind::default() };
-        Operations { pid: 7, seconds, kinds: vec![Kind { latencies: latencies.into(), ..kind }], ..Operations::default() }
+        Operations {
+            pid: 7,
+            seconds,
+            kinds: vec![Kind { latencies: latencies.into(), ..kind }],
+            ..Operations::default()
+        }
     }
 
     #[test]

@@ -402,11 +402,16 @@ impl Pool {
         duplex.members().iter().map(|member| member.bytes).sum::<u64>() / duplex.segment()
     }
 
-    pub(super) fn disks_status(&self) -> disks_status::DisksStatus {
+    /// What this process knows of its disks, and with `with_labels` what their labels say.
+    pub(super) fn known_disks(&self, with_labels: bool) -> disks_status::DisksStatus {
         // Disks may have been added since the pool was opened.
         let config = read_config(&self.dir).unwrap_or_else(|_| self.config.clone());
         let logged = self.fs.union().map_or(Vec::new(), |union| union.regions());
-        let mut status = disks_status::tell(&self.dir, &config, &self.disks, &logged);
+        disks_status::tell(&self.dir, &config, &self.disks, &logged, with_labels)
+    }
+
+    pub(super) fn disks_status(&self) -> disks_status::DisksStatus {
+        let mut status = self.known_disks(true);
         let domains = self.domains().unwrap_or_default();
         for region in &mut status.regions {
             let found = domains.iter().find(|(number, _)| *number == region.number);

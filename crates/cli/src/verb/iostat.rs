@@ -91,7 +91,8 @@ fn plan(args: &[String]) -> Result<Plan> {
         [first, rest @ ..] if !is_number(&first) => (Some(PathBuf::from(first)), rest),
         all => (None, all),
     };
-    let wrong = || Failure::new("after the pool come an interval in seconds and a count, such as `5 10`").with_status(2);
+    let wrong =
+        || Failure::new("after the pool come an interval in seconds and a count, such as `5 10`").with_status(2);
     let interval = match numbers.first() {
         Some(text) => {
             let seconds = text.parse::<f64>().ok().filter(|seconds| (0.1..=1e6).contains(seconds)).ok_or_else(wrong)?;
@@ -140,9 +141,8 @@ impl Seen {
 const SYNCS: [&str; 3] = ["fsync", "fsyncdir", "syncfs"];
 
 fn of_pools(pools: &[Seen], with_heads: bool) -> String {
-    let heads = [
-        "POOL", "USED", "READ /s", "MB/s", "P99", "WRITE /s", "MB/s", "P99", "SYNC /s", "P99", "OTHER /s", "P99",
-    ];
+    let heads =
+        ["POOL", "USED", "READ /s", "MB/s", "P99", "WRITE /s", "MB/s", "P99", "SYNC /s", "P99", "OTHER /s", "P99"];
     let mut rows = vec![heads.map(String::from).to_vec()];
     for seen in pools {
         let (operations, seconds) = (&seen.operations, seen.operations.seconds);
@@ -219,7 +219,10 @@ mod tests {
         assert_eq!(of(&[]).expect("a plan"), Plan { pool: None, interval: None, count: 1 });
         assert_eq!(of(&["/p"]).expect("a plan"), Plan { pool: Some("/p".into()), interval: None, count: 1 });
         assert_eq!(of(&["1"]).expect("a plan"), Plan { pool: None, interval: second, count: u64::MAX });
-        assert_eq!(of(&["/p", "1", "3"]).expect("a plan"), Plan { pool: Some("/p".into()), interval: second, count: 3 });
+        assert_eq!(
+            of(&["/p", "1", "3"]).expect("a plan"),
+            Plan { pool: Some("/p".into()), interval: second, count: 3 }
+        );
         for wrong in [&["/p", "x"][..], &["0"], &["1", "0"], &["1", "2", "3"], &["/p", "-1"], &["nan"], &["inf"]] {
             assert!(of(wrong).is_err(), "{wrong:?}");
         }

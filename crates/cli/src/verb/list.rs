@@ -10,8 +10,8 @@ use conquest::{Belongs, MediumKind, Memory, Pool, Summary};
 use report::cells::align;
 use serde::Serialize;
 
-use crate::failure::{Context, Result};
 use crate::ask::{self, Asked};
+use crate::failure::{Context, Result};
 use crate::mounts::Mounted;
 use crate::{glance, locate, mounts, say, size};
 

@@ -104,7 +104,9 @@ fn of_health(out: &mut String, seen: &[Seen]) -> Done {
         ("memory_cache_bytes", "Memory of the cache, which gives way.", |b| Some(b.cache as f64)),
         ("disks_size_bytes", "The disks of the pool.", |b| b.disks.map(|disks| disks.size as f64)),
         ("disks_used_bytes", "Bytes on disks in use.", |b| b.disks.map(|disks| disks.used as f64)),
-        ("copy_age_seconds", "How much work the copy on disk lacks.", |b| b.copy.as_ref().and_then(|copy| copy.lacks())),
+        ("copy_age_seconds", "How much work the copy on disk lacks.", |b| {
+            b.copy.as_ref().and_then(|copy| copy.lacks())
+        }),
         ("copy_pending_bytes", "Bytes that the copy on disk lacks.", |b| b.copy.as_ref().map(|c| c.pending as f64)),
     ];
     for (name, help, value) in gauges {
@@ -125,7 +127,9 @@ fn of_operations(out: &mut String, seen: &[Seen]) -> Done {
         let told = seen.iter().filter_map(|one| one.operations.as_ref().map(|operations| (&one.labels, operations)));
         told.flat_map(|(labels, operations)| operations.kinds.iter().map(move |kind| (labels, kind)))
     };
-    for (name, help) in [("bytes", "Bytes of content read and written."), ("failures", "Answers of EIO, ENOSPC or EROFS.")] {
+    for (name, help) in
+        [("bytes", "Bytes of content read and written."), ("failures", "Answers of EIO, ENOSPC or EROFS.")]
+    {
         let metric = format!("conquest_operation_{name}_total");
         head(out, &metric, "counter", help)?;
         for (labels, kind) in all() {
@@ -158,12 +162,19 @@ mod tests {
 
     #[test]
     fn buckets_are_cumulative_and_labels_are_escaped() {
-        let kind = Kind { name: "read".into(), requests: 3, nanos: 3_000_000, latencies: vec![(0, 1), (5, 2)], ..Kind::default() };
+        let kind = Kind {
+            name: "read".into(),
+            requests: 3,
+            nanos: 3_000_000,
+            latencies: vec![(0, 1), (5, 2)],
+            ..Kind::default()
+        };
         let operations = Some(Operations { kinds: vec![kind], ..Operations::default() });
         let labels = format!("pool=\"{}\"", label(std::path::Path::new("/a\"b")));
         let mut out = String::new();
         of_operations(&mut out, &[Seen { labels, health: None, brief: None, operations }]).expect("written");
-        let counts: Vec<&str> = out.lines().filter(|line| line.contains("_bucket")).filter_map(|line| line.split(' ').nth(1)).collect();
+        let counts: Vec<&str> =
+            out.lines().filter(|line| line.contains("_bucket")).filter_map(|line| line.split(' ').nth(1)).collect();
         assert_eq!((counts[0], counts[1], counts.last()), ("1", "3", Some(&"3")), "{out}");
         assert!(out.contains(r#"pool="/a\"b",operation="read",le="0.000002""#), "{out}");
         assert!(out.contains("_sum{") && out.contains(" 0.003\n"), "{out}");

@@ -1,5 +1,6 @@
 //! The commands, a file each.
 
+mod ask;
 mod bench;
 mod completions;
 mod destroy;
@@ -8,8 +9,8 @@ pub mod export;
 mod format;
 mod fsck;
 mod import;
-mod iostat;
 pub mod install;
+mod iostat;
 mod list;
 mod man;
 mod metrics;
@@ -44,6 +45,7 @@ pub enum Verb {
     Status(status::Args),
     List(list::Args),
     Iostat(iostat::Args),
+    Ask(ask::Args),
     Metrics(metrics::Args),
     Release(release::Args),
     Run(run::Args),
@@ -78,6 +80,7 @@ impl Verb {
             Verb::Umount(args) => umount::run(&args),
             Verb::Status(args) => return status::run(&args),
             Verb::List(args) => list::run(&args),
+            Verb::Ask(args) => ask::run(&args),
             Verb::Iostat(args) => iostat::run(&args),
             Verb::Metrics(args) => metrics::run(&args),
             Verb::Release(args) => release::run(&args),

@@ -6,9 +6,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use conquest::health::{self, Finding, Health};
-use conquest::{
-    Activity, BackingRegion, BackingStatus, CompressionStatus, Released, SessionStatus, Status, TaskState,
-};
+use conquest::{Activity, BackingRegion, BackingStatus, CompressionStatus, Released, SessionStatus, Status, TaskState};
 use serde::Serialize;
 
 use crate::failure::{Context, Result};
@@ -120,12 +118,7 @@ struct ReleasedAnswer {
     sessions: [u32; 0],
 }
 
-fn tell_released(
-    args: &Args,
-    released: Released,
-    places: Vec<Place>,
-    findings: Vec<Finding>,
-) -> Result<ExitCode> {
+fn tell_released(args: &Args, released: Released, places: Vec<Place>, findings: Vec<Finding>) -> Result<ExitCode> {
     let health = health::of(&findings);
     if args.json {
         let version = env!("CARGO_PKG_VERSION");

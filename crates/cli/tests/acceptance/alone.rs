@@ -247,7 +247,9 @@ fn old_content() -> Outcome {
                 let listed = lab.ok(&["region", "list", &pool, "--json"]);
                 assert!(listed.contains("\"out\""), "{listed}");
             }
-            false => wait_until(PATIENCE, "what is lost is named", || lab.ok(&["status", &pool, "-v"]).contains("large-2")),
+            false => wait_until(PATIENCE, "what is lost is named", || {
+                lab.output(&["status", &pool, "-v"]).contains("large-2")
+            }),
         }
         lab.umount();
     }

@@ -78,7 +78,8 @@ fn one_of_three() -> Outcome {
     }
     let (second, saved) = (lab.text("second"), lab.text("saved"));
     let forced = ["region", "remove", &pool, "1", "--force", "--dry-run"];
-    let commands = [&["status", &pool, "-v"][..], &["region", "list", &pool], &["fsck", &pool], &["mount", &pool, &second]];
+    let commands =
+        [&["status", &pool, "-v"][..], &["region", "list", &pool], &["fsck", &pool], &["mount", &pool, &second]];
     for args in commands.into_iter().chain([&["region", "check", &pool, "1"][..], &forced, &["save", &pool, &saved]]) {
         let ran = within(&args.join(" "), || lab.run(args));
         if ["status", "list", "fsck"].iter().any(|word| args[..2].contains(word)) {

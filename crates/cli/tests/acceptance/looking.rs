@@ -206,7 +206,7 @@ fn failed() -> Outcome {
     };
     let listed = || {
         let text = lab.ok(&["list"]);
-        text.lines().find(|line| line.starts_with(&lab.pool())).map(String::from).unwrap_or_default()
+        text.lines().find(|line| line.trim_start().starts_with(&lab.pool())).map(String::from).unwrap_or_default()
     };
     verdict(&lab.run(&["status", &lab.pool()]), "ok");
     assert!(listed().contains("  ok  ") && listed().contains(" % "), "{}", listed());

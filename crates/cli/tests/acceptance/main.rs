@@ -111,6 +111,7 @@ mod suites;
 mod tree;
 mod two_sides;
 mod watchdog;
+mod watching;
 
 use std::process::ExitCode;
 
@@ -160,6 +161,7 @@ fn main() -> ExitCode {
         older::TESTS,
         foreign::TESTS,
         looking::TESTS,
+        watching::TESTS,
         fuzz::TESTS,
         mounting::TESTS,
         idmap::TESTS,

@@ -221,7 +221,7 @@ fn up_again() -> Outcome {
     lab.mount_with("nosuid");
     lab.ok(&["mount", &pool, &second, "-o", "ro"]);
     lab.kill9();
-    let said = lab.output(&["status", &pool, "-v"]);
+    let said = lab.output(&["status", &pool]);
     assert_eq!(said.matches("its server is gone").count(), 2, "{said}");
     let said = lab.ok(&["up", "--pool", &pool]);
     assert!(said.contains(&format!("at {mnt}")) && said.contains(&format!("mounted again: {second}")), "{said}");

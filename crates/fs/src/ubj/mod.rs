@@ -206,7 +206,7 @@ pub struct Status {
 
 /// The blocks that large files have and can have.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Sizes {
+pub struct Sizes {
     /// Of content, on all disks.
     pub capacity: u64,
     /// Of that neither written nor promised nor dirty.
@@ -355,7 +355,7 @@ impl Union {
     }
 
     /// Capacity and room. Unreadable tables count as nothing: fsck reports why.
-    pub(crate) fn sizes(&self, session: &Session) -> Sizes {
+    pub fn sizes(&self, session: &Session) -> Sizes {
         let Ok(counts) = self.log.counts(session) else { return Sizes::default() };
         let usage = usage(session);
         let free = counts.capacity.saturating_sub(counts.physical + counts.promised + usage.unplaced);

@@ -216,8 +216,8 @@ impl From<&Performance> for PerformanceStatus {
 }
 
 impl DiskStatus {
-    /// The disk at the entry's path, and its label.
-    fn of(dir: &Path, entry: &DiskEntry) -> DiskStatus {
+    /// The disk at the entry's path; `with_labels`: it is opened, and its label read.
+    fn of(dir: &Path, entry: &DiskEntry, with_labels: bool) -> DiskStatus {
         let mut status = DiskStatus {
             path: entry.at(dir),
             given: entry.given,
@@ -231,6 +231,9 @@ impl DiskStatus {
             problem: None,
             performance: PerformanceStatus::default(),
         };
+        if !with_labels {
+            return status;
+        }
         let options = Options { read_only: true, ..Options::default() };
         let Ok(disk) = Disk::open(&status.path, &options) else { return status };
         if let Ok(label) = Label::read(&disk) {
@@ -362,7 +365,7 @@ pub struct DisksStatus {
 }
 
 /// Of the pool at `dir`, as one process has them open: `logged` are the regions that its log has.
-pub fn tell(dir: &Path, config: &Config, disks: &Disks, logged: &[Arc<dyn Region>]) -> DisksStatus {
+pub fn tell(dir: &Path, config: &Config, disks: &Disks, logged: &[Arc<dyn Region>], with_labels: bool) -> DisksStatus {
     let all = || disks.regions.iter().chain(logged);
     let open = all().map(|region| RegionStatus::of(&**region));
     let mut regions: Vec<RegionStatus> = open.chain(disks.broken.iter().map(RegionStatus::of_broken)).collect();
@@ -378,7 +381,7 @@ pub fn tell(dir: &Path, config: &Config, disks: &Disks, logged: &[Arc<dyn Region
     let tell = |entry: &DiskEntry| {
         let moved = disks.moved.iter().find(|moved| moved.from == entry.at(dir));
         let path = moved.map_or_else(|| entry.path.clone(), |moved| moved.to.clone());
-        let mut status = DiskStatus::of(dir, &DiskEntry { path, ..entry.clone() });
+        let mut status = DiskStatus::of(dir, &DiskEntry { path, ..entry.clone() }, with_labels);
         let missing = disks.missing.iter().find(|missing| missing.path == status.path);
         status.problem = missing.map(|missing| missing.error.to_string());
         let found = regions.iter().find_map(|region| Some((region, region.member_at(&status.path)?)));
@@ -408,7 +411,7 @@ fn name_missing(regions: &mut [RegionStatus], disks: &Disks) {
 
 /// The same without opening the pool.
 pub fn of_closed(dir: &Path, config: &Config) -> Result<DisksStatus> {
-    Ok(tell(dir, config, &Disks::open_to_look(dir, config)?, &[]))
+    Ok(tell(dir, config, &Disks::open_to_look(dir, config)?, &[], true))
 }
 
 /// The segments, if the pool has a log.

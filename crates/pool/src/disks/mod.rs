@@ -217,7 +217,7 @@ impl Disks {
             }
         }
         self.refuse_behind(dir, session)?;
-        let regions = disks_status::tell(dir, config, &self, &[]).regions;
+        let regions = disks_status::tell(dir, config, &self, &[], true).regions;
         // Only processes that use the disks report it.
         let regions = regions.iter().filter(|_| !self.read_only);
         regions.filter_map(|region| region.trouble(dir)).for_each(|trouble| tracing::warn!("{trouble}"));
