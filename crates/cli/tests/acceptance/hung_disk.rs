@@ -137,9 +137,9 @@ fn redundant(layout: &str, count: u64) -> Outcome {
     disks[1].set("hang=1");
     within("writing without it", || write(&two, 2, 24 * MIB));
     within("reading without it", || assert!(holds(&one, 1, 24 * MIB) && holds(&two, 2, 24 * MIB)));
-    for args in [&["status", &pool, "-v"][..], &["region", "list", &pool]] {
-        let output = within(args[0], || lab.ok(args));
-        assert!(output.contains(&disks[1].path()) && output.contains("DEGRADED"), "{output}");
+    for (code, args) in [(1, &["status", &pool][..]), (0, &["region", "list", &pool])] {
+        let ran = within(args[0], || lab.run(args));
+        assert!(ran.code == code && ran.out.contains(&disks[1].path()) && ran.out.contains("DEGRADED"), "{}", ran.out);
     }
     disks[1].well();
     let is_whole = || !lab.ok(&["region", "list", &pool]).contains("DEGRADED");
