@@ -22,7 +22,7 @@ const PATIENCE: Duration = Duration::from_secs(2);
 
 /// The answer of a mount's server.
 pub enum Asked<T> {
-    Told(Box<T>),
+    Known(Box<T>),
     /// The server is gone.
     Dead,
     /// It does not answer; it may be stopped.
@@ -32,9 +32,9 @@ pub enum Asked<T> {
 }
 
 impl<T> Asked<T> {
-    pub fn told(self) -> Option<T> {
+    pub fn known(self) -> Option<T> {
         match self {
-            Asked::Told(told) => Some(*told),
+            Asked::Known(known) => Some(*known),
             _ => None,
         }
     }
@@ -97,7 +97,7 @@ fn ask<T: DeserializeOwned>(mounted: &Mounted, attribute: &'static str) -> Asked
     };
     let code = child.wait().ok().and_then(|status| status.code());
     match (code, answer) {
-        (Some(0), Ok(value)) => serde_json::from_slice(&value).map_or(Asked::Unknown, Asked::Told),
+        (Some(0), Ok(value)) => serde_json::from_slice(&value).map_or(Asked::Unknown, Asked::Known),
         (Some(code), _) if code == i32::from(GONE) => Asked::Dead,
         _ => Asked::Unknown,
     }

@@ -7,7 +7,6 @@ use rustix::io::Errno;
 
 use crate::abi::{fattr, GetxattrIn, GetxattrOut, InHeader, SetattrIn, SetxattrIn, SETXATTR_ACL_KILL_SGID};
 use crate::convert::{attr_out, errno, is_bare, set_attr, statx_out};
-use crate::data::BRIEF;
 use crate::process::{self, Process};
 use crate::request::{Answer, Request};
 use crate::server::{caller, is_refused, Server};
@@ -133,13 +132,13 @@ impl Server {
     pub(crate) fn getxattr(&self, req: &mut Request) -> Answer {
         let args: GetxattrIn = req.args()?;
         let name = req.name()?;
-        if name == BRIEF {
+        if name == conquest::brief::ATTRIBUTE.as_bytes() {
             let brief = self.pool.brief().map_err(errno)?;
             return reply_value(req, &serde_json::to_vec(&brief).map_err(|_| Errno::IO)?, args.size);
         }
         if name == conquest::operations::ATTRIBUTE.as_bytes() {
-            let told = serde_json::to_vec(&self.counters.tell()).map_err(|_| Errno::IO)?;
-            return reply_value(req, &told, args.size);
+            let known = serde_json::to_vec(&self.counters.tell()).map_err(|_| Errno::IO)?;
+            return reply_value(req, &known, args.size);
         }
         let value = self.fs().getxattr(req.head.nodeid, name).map_err(errno);
         if name == CAPABILITY {

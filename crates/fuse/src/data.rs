@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use conquest::brief;
 use conquest_fs::node::{Fallocate, ReadFlags, Seek, WriteFlags};
 use conquest_fs::Ino;
 use rustix::fs::{FallocateFlags, OFlags};
@@ -26,9 +27,6 @@ const PAGE: u64 = 4096;
 /// Allocating, copying or cutting off more bytes of a file than this is a long request, which a worker serves.
 const LONG: u64 = 1 << 20;
 
-/// Reads files of the pool, and waits for locks.
-pub(crate) const BRIEF: &[u8] = conquest::brief::ATTRIBUTE.as_bytes();
-
 const SEEK_DATA: u32 = 3;
 const SEEK_HOLE: u32 = 4;
 
@@ -39,7 +37,8 @@ impl Server {
         let ino = req.head.nodeid;
         match Opcode::from_code(req.head.opcode) {
             Some(Opcode::Write) => busy(ino),
-            Some(Opcode::Getxattr) => req.name().is_ok_and(|name| name == BRIEF),
+            // It reads files of the pool, and waits for locks.
+            Some(Opcode::Getxattr) => req.name().is_ok_and(|name| name == brief::ATTRIBUTE.as_bytes()),
             Some(Opcode::Fallocate) => busy(ino) || req.args::<FallocateIn>().is_ok_and(|args| args.length > LONG),
             Some(Opcode::CopyFileRange | Opcode::CopyFileRange64) => {
                 req.args::<CopyFileRangeIn>().is_ok_and(|args| busy(args.nodeid_out) || args.len > LONG)

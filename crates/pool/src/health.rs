@@ -219,11 +219,11 @@ fn of_disks(pool: &Path, regions: &[RegionStatus], disks: &[DiskStatus]) -> Vec<
         }
     }
     // Each member of a region of several has been told.
-    let is_told = |disk: &&DiskStatus| {
+    let is_known = |disk: &&DiskStatus| {
         let same = |region: &&RegionStatus| Some(region.number) == disk.region;
         regions.iter().find(same).is_some_and(|region| region.members.len() > 1 || region.problem.is_some())
     };
-    for disk in disks.iter().filter(|disk| !is_told(disk)) {
+    for disk in disks.iter().filter(|disk| !is_known(disk)) {
         if let Some(problem) = &disk.problem {
             let what = format!("disk {} is not used: {problem}", disk.path.display());
             found.push(Finding { health: Health::Degraded, what, remedy: None });

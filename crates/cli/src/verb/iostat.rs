@@ -125,8 +125,8 @@ fn look(pool: Option<&std::path::Path>) -> Result<Vec<Seen>> {
 }
 
 fn seen(mounted: &Mounted) -> Option<Seen> {
-    let operations = ask::operations(mounted).told()?;
-    let used = ask::brief(mounted).told().map(|brief| glance::percent(&brief.room()));
+    let operations = ask::operations(mounted).known()?;
+    let used = ask::brief(mounted).known().map(|brief| glance::percent(&brief.room()));
     let (pool, mount) = (mounted.source.display().to_string(), mounted.dir.display().to_string());
     Some(Seen { pool, mount, used, operations })
 }

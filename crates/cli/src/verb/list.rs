@@ -90,7 +90,7 @@ fn listed(pool: &Path, mounts: &[Mounted]) -> Option<Listed> {
     let mounts = mounts.iter().map(|mounted| mounted.dir.display().to_string()).collect();
     let is_dead = !asked.is_empty() && asked.iter().all(|asked| matches!(asked, Asked::Dead));
     let is_silent = asked.iter().any(|asked| matches!(asked, Asked::Silent));
-    let status = asked.into_iter().find_map(Asked::told);
+    let status = asked.into_iter().find_map(Asked::known);
     let health = match &status {
         Some(brief) => Some(brief.health),
         None if is_dead => Some(Health::Dead),

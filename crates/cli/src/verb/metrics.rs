@@ -66,12 +66,12 @@ fn text(pool: Option<&std::path::Path>) -> Result<String> {
 fn look(mounted: &Mounted) -> Seen {
     let labels = format!("pool=\"{}\",mount=\"{}\"", label(&mounted.source), label(&mounted.dir));
     let (health, brief) = match ask::brief(mounted) {
-        ask::Asked::Told(brief) => (Some(brief.health), Some(*brief)),
+        ask::Asked::Known(brief) => (Some(brief.health), Some(*brief)),
         ask::Asked::Dead => (Some(Health::Dead), None),
         ask::Asked::Silent => (Some(Health::Silent), None),
         ask::Asked::Unknown => (None, None),
     };
-    let operations = brief.as_ref().and_then(|_| ask::operations(mounted).told());
+    let operations = brief.as_ref().and_then(|_| ask::operations(mounted).known());
     Seen { labels, health, brief, operations }
 }
 
@@ -124,8 +124,8 @@ const WIDTH: usize = 4;
 
 fn of_operations(out: &mut String, seen: &[Seen]) -> Done {
     let all = || {
-        let told = seen.iter().filter_map(|one| one.operations.as_ref().map(|operations| (&one.labels, operations)));
-        told.flat_map(|(labels, operations)| operations.kinds.iter().map(move |kind| (labels, kind)))
+        let known = seen.iter().filter_map(|one| one.operations.as_ref().map(|operations| (&one.labels, operations)));
+        known.flat_map(|(labels, operations)| operations.kinds.iter().map(move |kind| (labels, kind)))
     };
     for (name, help) in
         [("bytes", "Bytes of content read and written."), ("failures", "Answers of EIO, ENOSPC or EROFS.")]

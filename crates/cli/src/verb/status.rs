@@ -17,7 +17,7 @@ use crate::{ask, disks, glance, locate, say, size};
 #[derive(clap::Args)]
 #[command(
     after_help = "Nothing of the pool changes. The first line has its health; lines that begin with `!` say what is wrong, and after the \
-    colon what mends it.\n\nExit status: 0 all is well, 1 it is not, 2 that cannot be told.\n\nExamples:\n  \
+    colon what mends it.\n\nExit status: 0 all is well, 1 it is not, 2 that cannot be known.\n\nExamples:\n  \
     conquest status /srv/pool\n  conquest status /mnt/fast          (where it is mounted)\n  \
     conquest status /srv/pool -v               (all that is known)\n  \
     conquest status /srv/pool --json | jq .health"
@@ -56,8 +56,8 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         // Who may not open the pool is told by its mount.
         Err(failure) if !rustix::process::geteuid().is_root() => {
             let mounts = ask::mounts(Some(&pool)).unwrap_or_default().into_iter();
-            let told = mounts.filter_map(|mounted| ask::brief(&mounted).told().map(|brief| (mounted, brief))).next();
-            let Some((mounted, brief)) = told else { return Err(failure.with_status(UNKNOWN)) };
+            let known = mounts.filter_map(|mounted| ask::brief(&mounted).known().map(|brief| (mounted, brief))).next();
+            let Some((mounted, brief)) = known else { return Err(failure.with_status(UNKNOWN)) };
             let health = brief.health;
             match args.json {
                 true => say(&serde_json::to_string_pretty(&brief).context(|| "cannot write JSON".into())?)?,
