@@ -105,14 +105,14 @@ impl Server {
     /// Serves one request, for a thread that may not wait: a request that takes long, or has to wait, is for later.
     pub fn serve(&self, req: &mut Request) -> (Served, Begun) {
         let begun = Begun::now(req);
-        let served = self.serve_or_park(req);
+        let served = self.serve_at_once(req);
         if let Served::Now(Some(answer)) = &served {
             self.counters.end(begun, answer);
         }
         (served, begun)
     }
 
-    fn serve_or_park(&self, req: &mut Request) -> Served {
+    fn serve_at_once(&self, req: &mut Request) -> Served {
         if self.is_long(req) {
             return Served::Later(Later::Long);
         }
